@@ -175,8 +175,9 @@ impl Graph {
         graph
     }
 
-    /// The modules that a path in `scope` may mean, read from `at` on: several only after a `*`. It looks through what
-    /// `use` brings into the scope, the modules around it and files that only declare, and through no other re-export.
+    /// The modules that a path in `scope` may refer to, resolved from `at`: several only after a `*`. It looks through
+    /// what `use` brings into the scope, the modules around it and files that only declare, and through no other
+    /// re-export.
     fn resolve(&self, scope: &str, at: &str, path: &[String], hops: usize) -> Vec<String> {
         let Some((name, rest)) = path.split_first() else { return vec![at.into()] };
         let child = format!("{at}/{name}");
@@ -205,15 +206,15 @@ impl Graph {
         let folders = self.sources.keys().map(|it| parent(it)).filter(|it| !["src", "core/src"].contains(it));
         for folder in folders.collect::<BTreeSet<_>>() {
             let ends = self.arrows.keys().filter_map(|(from, to)| Some((member(folder, from)?, member(folder, to)?)));
-            let mut ways: BTreeSet<(&str, &str)> = ends.filter(|(from, to)| from != to).collect();
-            let modules: BTreeSet<&str> = ways.iter().map(|it| it.0).collect();
-            for by in &modules {
-                let (before, after) = (ways.iter().filter(|it| it.1 == *by), ways.iter().filter(|it| it.0 == *by));
+            let mut paths: BTreeSet<(&str, &str)> = ends.filter(|(from, to)| from != to).collect();
+            let modules: BTreeSet<&str> = paths.iter().map(|it| it.0).collect();
+            for via in &modules {
+                let (before, after) = (paths.iter().filter(|it| it.1 == *via), paths.iter().filter(|it| it.0 == *via));
                 let longer: Vec<_> = before.flat_map(|from| after.clone().map(|to| (from.0, to.1))).collect();
-                ways.extend(longer);
+                paths.extend(longer);
             }
-            for one in &modules {
-                let back = |it: &&str| ways.contains(&(*one, *it)) && ways.contains(&(*it, *one));
+            for module in &modules {
+                let back = |it: &&str| paths.contains(&(*module, *it)) && paths.contains(&(*it, *module));
                 let cycle: Vec<&str> = modules.iter().copied().filter(back).collect();
                 if !cycle.is_empty() {
                     cycles.insert(format!("{folder}: {}", cycle.join(" ")));

@@ -186,7 +186,7 @@ fn each_target_that_a_workflow_calls_exists() {
         let missing: Vec<_> = calls.difference(&targets).collect();
         assert!(missing.is_empty(), "{} calls make {missing:?}", file.display());
     }
-    assert!(called >= 10, "only {called} calls of make were found");
+    assert!(called >= 10, "found only {called} calls of make");
     assert!(!targets.contains("no-such-target"));
 }
 
@@ -205,7 +205,7 @@ fn workflows_and_templates_are_what_their_reader_expects() {
     for (file, yaml) in files.iter().zip(parsed) {
         let name = file.file_stem().unwrap().to_str().unwrap();
         if file.parent().unwrap().ends_with("workflows") {
-            assert!(yaml["name"].is_string() && yaml["true"].is_object(), "{name}: no name or nothing starts it");
+            assert!(yaml["name"].is_string() && yaml["true"].is_object(), "{name}: no name, or nothing starts it");
             assert_eq!(yaml["permissions"]["contents"], "read", "{name}");
             for (job, steps) in yaml["jobs"].as_object().unwrap() {
                 assert!(steps["runs-on"].is_string() && steps["timeout-minutes"].is_u64(), "{name}: {job}");
@@ -220,8 +220,8 @@ fn workflows_and_templates_are_what_their_reader_expects() {
     }
 }
 
-/// A tag can be moved by the action's owner, or by a thief; a commit cannot. A token that may write is not exposed to
-/// the code that the project and its dependencies run.
+/// A tag can be moved by the action's owner, or by an attacker; a commit cannot. A token with write access is never
+/// exposed to the code of the project and its dependencies.
 #[test]
 fn workflows_pin_actions_and_grant_no_write_token() {
     let files: Vec<_> = yaml_files().into_iter().filter(|file| file.parent().unwrap().ends_with("workflows")).collect();

@@ -1,4 +1,4 @@
-//! No panic leaves the module: a panic would crash the server and lose its data.
+//! No panic escapes the module: a panic would crash the server and lose its data.
 
 use crate::server::log;
 use std::panic::{catch_unwind, AssertUnwindSafe};

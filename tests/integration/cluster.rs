@@ -52,7 +52,7 @@ fn turn(shared: &'static Shared, settings: &str) -> Turn {
     cluster.get_or_insert_with(|| Cluster::start(settings, "margin-ms 0")).works();
     let turn = Turn(cluster);
     if !cluster_is_new {
-        turn.until_well();
+        turn.wait_until_healthy();
     }
     turn
 }

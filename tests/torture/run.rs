@@ -82,7 +82,7 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
         if !world.is_over() {
             // Without this, a crashed server would only appear not to answer.
             assert_sound(plan, site);
-            site.until_well();
+            site.wait_until_healthy();
             assert_work_goes_on(world, &keys(plan.setup));
         }
         world.stop();

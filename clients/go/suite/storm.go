@@ -72,7 +72,7 @@ func (p *player) storm(ctx context.Context, o *order) (fields, error) {
 	}, nil
 }
 
-// cancelled returns a context that is done at a random moment, mostly soon.
+// cancelled returns a context that is done at a random moment, usually an early one.
 func cancelled(ctx context.Context, o *order) (context.Context, context.CancelFunc) {
 	const together = 5e6
 	at := time.Now().Add(time.Duration(o.Within * math.Pow(rand.Float64(), 3) * float64(time.Millisecond)))

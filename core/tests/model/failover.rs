@@ -52,7 +52,7 @@ struct Condition {
     end: u8,
 }
 
-/// A server's knowledge about the lock.
+/// What a server knows about the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Store {
     key: Option<Vec<u8>>,
@@ -83,9 +83,9 @@ struct Master {
     cron_at: u8,
     /// How much its wall clock is behind, in seconds.
     behind: i8,
-    stands_still: bool,
+    is_stalled: bool,
     /// Whether it has not yet read its sockets since its last stall.
-    is_behind_with_reading: bool,
+    has_unread_input: bool,
     clock_was_set: bool,
 }
 
@@ -127,8 +127,8 @@ enum Action {
     Acknowledge(usize),
     ReadAcknowledgement(usize),
     Cron,
-    StandStill,
-    GoOn,
+    Stall,
+    Resume,
     /// A LOCK.* command for another key.
     OtherCommand,
     SetClockBack,
@@ -163,8 +163,8 @@ impl Model for Failover {
             stream: Vec::new(),
             cron_at: FIRST_S,
             behind: 0,
-            stands_still: false,
-            is_behind_with_reading: false,
+            is_stalled: false,
+            has_unread_input: false,
             clock_was_set: false,
         };
         let replica = Replica { has: 0, unread: None, is_overdue: false, read: (0, i8::try_from(FIRST_S).unwrap()) };
@@ -193,7 +193,7 @@ impl Model for Failover {
         }
         match state.clients[0] {
             Client::Idle => actions.push(Action::Ask),
-            Client::Asked { .. } if !master.stands_still => actions.push(Action::Arrive),
+            Client::Asked { .. } if !master.is_stalled => actions.push(Action::Arrive),
             _ => {}
         }
         if state.promoted.is_some() && state.clients[1] == Client::Idle {
@@ -208,21 +208,21 @@ impl Model for Failover {
                     actions.push(Action::Acknowledge(number));
                 }
             }
-            if replica.unread.is_some() && !master.stands_still {
+            if replica.unread.is_some() && !master.is_stalled {
                 actions.push(Action::ReadAcknowledgement(number));
             }
         }
         if state.promoted.is_none() && state.now >= self.is.grace_set_at {
             actions.push(Action::Promote);
         }
-        if master.stands_still {
-            actions.push(Action::GoOn);
+        if master.is_stalled {
+            actions.push(Action::Resume);
         } else {
             if master.cron_at != state.now && state.replicas.iter().all(|replica| !replica.is_overdue) {
                 actions.push(Action::Cron);
             }
-            if state.stalls > 0 && (self.is.slow_turns || !master.is_behind_with_reading) {
-                actions.push(Action::StandStill);
+            if state.stalls > 0 && (self.is.slow_turns || !master.has_unread_input) {
+                actions.push(Action::Stall);
             }
             if master.reign.is_doubtful() && master.stream.len() < 2 {
                 actions.push(Action::Ping);
@@ -235,7 +235,7 @@ impl Model for Failover {
             }
         }
         // A healthy loop reads what has arrived, and runs its cron, every second.
-        if state.now < self.is.end + FIRST_S && (master.stands_still || Self::is_up_to_date(state)) {
+        if state.now < self.is.end + FIRST_S && (master.is_stalled || Self::is_up_to_date(state)) {
             actions.push(Action::ASecondPasses);
         }
     }
@@ -258,13 +258,13 @@ impl Model for Failover {
                 replica.read = (replica.unread.take()?, wall_s);
             }
             Action::Cron => self.cron(&mut next),
-            Action::StandStill => {
+            Action::Stall => {
                 next.stalls -= 1;
-                next.master.stands_still = true;
+                next.master.is_stalled = true;
             }
-            Action::GoOn => {
-                next.master.stands_still = false;
-                next.master.is_behind_with_reading = true;
+            Action::Resume => {
+                next.master.is_stalled = false;
+                next.master.has_unread_input = true;
             }
             Action::OtherCommand => {
                 let settings = self.settings(0, now);
@@ -282,7 +282,7 @@ impl Model for Failover {
             }
         }
         if Self::is_up_to_date(&next) {
-            next.master.is_behind_with_reading = false;
+            next.master.has_unread_input = false;
         }
         if let Some((_, reign)) = next.promoted.as_mut() {
             reign.begin_turn(&self.settings(1, next.now), monotonic(next.now));

@@ -1,6 +1,6 @@
-//! Every entry from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the
-//! timer misses no change. On a replica every writing command is refused, whether or not the server lets clients write
-//! there: the locks belong to its master. A writing command that a master sends or an AOF contains is refused too.
+//! Every entry from the server: no panic escapes it, and it ends with [`crate::driver::Entry::finish`], so that the
+//! timer misses no change. On a replica every write command is refused, whether or not the server lets clients write
+//! there: the locks belong to its master. A write command that a master sends or an AOF contains is refused too.
 
 mod blocked;
 mod events;
@@ -20,14 +20,14 @@ use crate::server::replication::replicas;
 use crate::server::state::module;
 use redis_module::raw;
 
-/// One entry from the server. It lends the engine or the server.
+/// One entry from the server. It gives access to the engine or to the server.
 pub type Entry<'c> = driver::Entry<'static, ServerEdge<'c>>;
 
 /// The C function of a command.
 pub type Run =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, libc::c_int) -> libc::c_int;
 
-/// A command of the module.
+/// A module command.
 pub trait Command {
     /// The description for the server.
     const DOC: &'static Doc;
@@ -39,7 +39,7 @@ pub trait Command {
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error>;
 }
 
-/// Runs a callback of the server; `None` if it panicked.
+/// Runs a server callback; `None` if it panicked.
 pub fn enter<R>(context: &Context, writer: Writer, body: impl FnOnce(&mut Entry<'_>) -> R) -> Option<R> {
     enter_with(ServerEdge::of(context, writer), body)
 }
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn run<C: Command>(
     0
 }
 
-/// Whether a command may run. On a replica, or while the server is loading, a writing command runs only to report the
+/// Whether a command may run. On a replica, or while the server is loading, a write command runs only to report the
 /// positions of its keys. Neither a master nor an AOF sends LOCK.* commands, only effects. A command that comes from
 /// there anyway was granted at another time, under other settings, and would be granted again.
 fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
@@ -93,7 +93,7 @@ fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
         if let Some(count) = module().sinks.refused() {
             log::warning(&format!(
                 "refused {} from {source}, {count} refused so far: only SET, DEL and the like are replicated. Locks may \
-                 differ from those of the master, or from before the restart. Please report this",
+                 differ from the master's, or from those before the restart. Please report this",
                 doc.name.to_string_lossy()
             ));
         }

@@ -48,7 +48,7 @@ fn an_unassigned_slot_ends_all_waits() {
 
     node.conn().ok(&["CLUSTER", "ADDSLOTS", &other]);
     until("the cluster is up", || (!is_down(node)).then_some(()));
-    cluster.until_well();
+    cluster.wait_until_healthy();
     assert_eq!(node.conn().int(&["LOCK.EXTEND", key, &token, "PX", "60000"]), 1);
     assert!(node.conn().execute(&["LOCK.ACQUIRE", key, "PX", "60000"]).is_nil());
     assert_eq!(node.conn().int(&["LOCK.RELEASE", key, &token]), 1);

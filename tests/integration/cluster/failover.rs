@@ -29,7 +29,7 @@ fn failover_with_waiters(cluster: &Turn) {
         until_replicated(old);
         let (old, new) = fail_over(cluster, Waiters::of(old, key, MANY), key, way);
         assert_is_intact(new, key, (&token, &value));
-        cluster.until_well();
+        cluster.wait_until_healthy();
         old.assert_sound();
         new.assert_sound();
     }
@@ -79,7 +79,7 @@ fn failover_with_busy_timers(cluster: &Turn) {
         tokens.sort_unstable();
         tokens.dedup();
         assert_eq!(tokens.len(), granted, "{way:?}");
-        cluster.until_well();
+        cluster.wait_until_healthy();
         old.assert_sound();
         new.assert_sound();
         assert_eq!(digest(old), digest(new), "{way:?}");
@@ -115,7 +115,7 @@ fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
         for way in ways {
             work.goes_on();
             cluster.fail_over(key, way);
-            cluster.until_well();
+            cluster.wait_until_healthy();
         }
         work.goes_on();
     });
@@ -154,7 +154,7 @@ fn a_dead_masters_locks_are_on_its_replica() {
     assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "60000"]), 1);
 
     old.start_again();
-    cluster.until_well();
+    cluster.wait_until_healthy();
     assert_eq!(old.master_port(), Some(new.port));
     assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     let next = again.0[0].read().int();

@@ -188,7 +188,7 @@ fn a_grace_keeps_locks_exclusive_across_failovers() {
         for _ in 0..rounds {
             change_all_masters(&cluster, &works);
             works.iter().for_each(Work::until_taken);
-            cluster.until_well();
+            cluster.wait_until_healthy();
         }
     });
     works.into_iter().for_each(Work::assert_one_holder_at_a_time);

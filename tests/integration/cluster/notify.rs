@@ -204,5 +204,5 @@ fn a_failover_notifies_attempts_which_go_on() {
     go_on_after(&cluster, "notify-failover", |key| {
         cluster.fail_over(key, &[]);
     });
-    cluster.until_well();
+    cluster.wait_until_healthy();
 }

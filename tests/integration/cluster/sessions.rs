@@ -36,7 +36,7 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     until("the old master has no session", || {
         (old.number(&["INFO", "lock"], "lock_sessions") == Some(0)).then_some(())
     });
-    cluster.until_well();
+    cluster.wait_until_healthy();
     assert_eq!(conn.state(&late), "held", "the lease bounds it");
     assert_eq!(conn.int(&["LOCK.RELEASE", &late, &late_token]), 1);
     old.assert_sound();

@@ -185,7 +185,7 @@ fn failover_with_several(cluster: &Turn, ways: &[&[&str]]) {
         assert_eq!(held.set(&mut conn), before, "{way:?}");
         held.assert_good(&mut conn);
         until_replicated(new);
-        cluster.until_well();
+        cluster.wait_until_healthy();
         old.assert_sound();
         new.assert_sound();
     }

@@ -24,11 +24,11 @@ fn hint(client: &Path, port: u16, line: &str) -> Option<String> {
 #[test]
 fn redis_cli_hints_the_remaining_arguments() {
     let server = Server::start();
-    if !describes(&mut server.conn(), "hints of redis-cli") {
+    if !describes(&mut server.conn(), "redis-cli hints") {
         return;
     }
     let Some(client) = client_with_hints(server.port()) else {
-        eprintln!("skipped: hints of redis-cli: no client with --test_hint (Redis 7.2, Valkey 8) was found");
+        eprintln!("skipped: redis-cli hints: no client with --test_hint (Redis 7.2, Valkey 8) was found");
         return;
     };
     let notify = "[NOTIFY channel|SNOTIFY shard-channel]";

@@ -30,7 +30,7 @@ fn a_cluster_command_follows_its_key_through_a_failover() {
     let way = script(&mut conn);
     assert!(way.execute(&mut conn, &acquire).is_nil(), "it is held");
     assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
-    cluster.until_well();
+    cluster.wait_until_healthy();
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
 fn a_sentinel_failover_keeps_holders_and_functions() {
     let group = Group::start(Plan::UNSAFE);
     let old = testkit::until("all agree on a master", || group.master());
-    group.until_whole();
+    group.wait_until_complete();
     let mut conn = group.conn(old);
     let ways = load(&mut conn);
     let token = ways[0].execute(&mut conn, "LOCK.ACQUIRE portable PX 600000 OWNER alice").int();

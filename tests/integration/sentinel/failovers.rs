@@ -55,7 +55,7 @@ pub fn fail_over(group: &Group, kind: Kind, dice: &mut Dice) {
             group.fronts[old].heal();
         }
     }
-    group.until_whole();
+    group.wait_until_complete();
 }
 
 /// Runs clients on a group while its masters are replaced. Returns their holds.

@@ -60,7 +60,7 @@ fn restart(cluster: &Cluster, node: &Node, file: &ModuleFile) {
     let command_line = || std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     until("it has ended", || command_line().is_empty().then_some(()));
     node.start_again();
-    cluster.until_well();
+    cluster.wait_until_healthy();
     assert!(file.is_run_by(&node.pid()), "the node runs the installed file");
 }
 
@@ -150,7 +150,7 @@ fn a_replica_restarts_without_refusals_as_documented() {
     no_failover("no");
     let (_, new) = cluster.fail_over(key, &[]);
     assert_eq!(new.port, replica.port);
-    cluster.until_well();
+    cluster.wait_until_healthy();
     until("the new master grants", || {
         matches!(new.conn().execute(&["LOCK.ACQUIRE", key, "PX", "1"]), Reply::Int(_)).then_some(())
     });

@@ -76,7 +76,7 @@ impl Upgrade<'_> {
             (!is_for_a_moment).then_some(reply)
         });
         until_long("it is started again", || (self.group.pid(server) != pid).then_some(()));
-        self.group.until_whole();
+        self.group.wait_until_complete();
         assert!(self.file.is_run_by(&self.group.pid(server)), "the server runs the installed file");
         assert_eq!(self.priority(server), priority, "no failover became possible through the restart");
         reply
@@ -108,7 +108,7 @@ impl Upgrade<'_> {
         let port = self.group.fronts[next].port().to_string();
         let reply = self.group.conn(old).execute(&["REPLICAOF", "127.0.0.1", &port]).text();
         assert!(reply == "OK" || reply == "OK Already connected to specified master", "{reply}");
-        self.group.until_whole();
+        self.group.wait_until_complete();
         let mut new = self.group.conn(self.master());
         until_long("it grants", || matches!(probe(&mut new), Reply::Int(_)).then_some(()));
         assert!(self.record.counted("GRACE") > refused, "the new master begins with the grace");

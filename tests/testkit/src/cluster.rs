@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     /// Waits until all nodes are up, agree, and have their replicas in sync.
-    pub fn until_well(&self) {
+    pub fn wait_until_healthy(&self) {
         // An election takes seconds on a busy machine, and one that fails is tried again after twice the node timeout.
         until_within(2 * DEADLINE, "the cluster is well", || {
             let masters: Vec<u16> = self.nodes.iter().filter(|node| node.is_master()).map(|node| node.port).collect();

@@ -182,7 +182,7 @@ impl Group {
         until_long("a replica is promoted", || self.master().filter(|new| *new != old && self.reigns(*new)))
     }
 
-    pub fn until_whole(&self) {
+    pub fn wait_until_complete(&self) {
         until_long("all replicas answer the master", || self.is_whole().then_some(()));
     }
 

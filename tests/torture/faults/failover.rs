@@ -86,7 +86,7 @@ fn settle(world: &World, group: &Group, old: usize, new: usize) {
     group.follow(old, new);
     group.members[old].replica.heal();
     world.announce(group.client_ports());
-    group.until_well();
+    group.wait_until_healthy();
     let port = group.members[new].port();
     until("the new master requires its replica again", || {
         execute(port, &["CONFIG", "SET", "min-replicas-to-write", "1"])

@@ -17,7 +17,7 @@ pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) {
     let effects = [Effect::Stall, Effect::Restart, Effect::Change];
     world.with(if way == 0 { &effects[..2] } else { &effects }, || {
         cluster.fail_over(key(number), WAYS[way]);
-        cluster.until_well();
+        cluster.wait_until_healthy();
     });
 }
 
@@ -28,7 +28,7 @@ pub fn kill(world: &World, cluster: &Cluster, number: usize) {
         old.signal("KILL");
         until("the replica takes over", || new.is_master().then_some(()));
         old.start_again();
-        cluster.until_well();
+        cluster.wait_until_healthy();
     });
 }
 
@@ -39,7 +39,7 @@ pub fn stop(world: &World, cluster: &Cluster, number: usize, for_ms: u64) {
         world.sleep(ms(for_ms));
         node.signal("CONT");
         world.sleep(ms(500));
-        cluster.until_well();
+        cluster.wait_until_healthy();
     });
 }
 
@@ -48,6 +48,6 @@ pub fn move_slot(world: &World, cluster: &Cluster, number: usize) {
     let key = key(number);
     world.with(&[Effect::Move], || {
         Move::all(cluster.master_of(key), cluster.other_master(key), key);
-        cluster.until_well();
+        cluster.wait_until_healthy();
     });
 }

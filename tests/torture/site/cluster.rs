@@ -9,6 +9,6 @@ const SETTINGS: &str = "appendonly no\nmin-replicas-to-write 1\nmin-replicas-max
 pub fn start() -> Cluster {
     let module_args = format!("margin-ms 1000 retention-ms 400 claim-ms 300 failover-grace-ms {GRACE_MS}");
     let cluster = Cluster::start(SETTINGS, &module_args);
-    cluster.until_well();
+    cluster.wait_until_healthy();
     cluster
 }

@@ -43,7 +43,7 @@ impl Group {
         if setup.is_pair() {
             group.follow(1, 0);
         }
-        group.until_well();
+        group.wait_until_healthy();
         group
     }
 
@@ -73,7 +73,7 @@ impl Group {
         self.master.store(master, Ordering::SeqCst);
     }
 
-    pub fn until_well(&self) {
+    pub fn wait_until_healthy(&self) {
         for (at, member) in self.members.iter().enumerate() {
             let port = member.port();
             let is_master = at == self.master.load(Ordering::SeqCst);

@@ -59,10 +59,10 @@ impl Site {
     }
 
     /// Waits until all servers are up, have their roles, and their replicas are in sync.
-    pub fn until_well(&self) {
+    pub fn wait_until_healthy(&self) {
         match self {
-            Self::Group(group) => group.until_well(),
-            Self::Cluster(cluster) => cluster.until_well(),
+            Self::Group(group) => group.wait_until_healthy(),
+            Self::Cluster(cluster) => cluster.wait_until_healthy(),
         }
     }
 }

@@ -118,7 +118,7 @@ fn trouble(error: &RedisError, is_tls: bool, is_first: bool) -> Trouble {
     let what = if error.is_timeout() {
         format!("no answer within {} s", PATIENCE.as_secs())
     } else if text.contains("UnknownIssuer") {
-        "certificate of an unknown authority; see --cacert".into()
+        "certificate signed by an unknown authority; see --cacert".into()
     } else if error.is_connection_refusal() {
         "connection refused".into()
     } else if error.is_connection_dropped() {

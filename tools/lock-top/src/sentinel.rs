@@ -20,7 +20,7 @@ fn ask(sentinel: &Target, name: &str, login: &Login) -> Result<Vec<Target>, Trou
     let mut link = Link::open(sentinel)?;
     let explain = |trouble| match &trouble {
         Trouble::Said(text) if text.contains("No such master") => {
-            Trouble::Said(format!("it knows no group {name}; SENTINEL MASTERS lists those that it knows"))
+            Trouble::Said(format!("it knows no group named {name}; SENTINEL MASTERS lists those that it knows"))
         }
         _ if trouble.is_unknown_command() => Trouble::Said("this is not a Sentinel".into()),
         _ => trouble,

@@ -16,7 +16,7 @@ pub enum Cause {
     /// A periodic check: a change to the key may have gone unreported.
     Scan,
     /// One event-loop iteration was not enough to try all parked waiters.
-    GoOn,
+    Continue,
 }
 
 #[derive(Clone, Debug)]

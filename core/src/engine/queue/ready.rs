@@ -169,7 +169,7 @@ impl<H> Queues<H> {
         for id in std::mem::take(&mut self.later) {
             budget.spend(1);
             if let Some(queue) = self.by_id.get_mut(&id).filter(|queue| queue.ready.is_none()) {
-                queue.cause = Cause::GoOn;
+                queue.cause = Cause::Continue;
                 queue.tried = 0;
                 let head = queue.head();
                 self.set_ready_from(id, head);

@@ -89,7 +89,7 @@ fn only_a_limited_number_are_tried_and_the_rest_in_the_next_iteration() {
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
     assert!(!queues.has_ahead(KeyName::new(0, b"a"), None), "meanwhile it is free for others");
     queues.begin_iteration(&mut Budget::of(100));
-    assert_eq!(queues.take_ready(), Some((queue, Cause::GoOn)));
+    assert_eq!(queues.take_ready(), Some((queue, Cause::Continue)));
     assert_eq!(try_all(&mut queues), 2);
 }
 

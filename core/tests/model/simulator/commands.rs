@@ -113,7 +113,7 @@ impl Run {
         }
         if is_barred == Some(true) {
             self.tally.cancelled += 1;
-            assert!(writes.is_nothing(), "{asked:?} was cancelled, but something is written");
+            assert!(writes.is_empty(), "{asked:?} was cancelled, but something is written");
             match outcome {
                 Ok(Outcome::NotGranted) | Err(Error::LeaseBeyondGrace(_)) => return,
                 outcome => panic!("{asked:?} was cancelled, but gets {outcome:?}"),
@@ -129,7 +129,7 @@ impl Run {
                     | Error::HeldAlone
                     | Error::HeldAmongSeveral,
                 ) => {
-                    assert!(writes.is_nothing(), "{asked:?} gets {outcome:?}, but something is written");
+                    assert!(writes.is_empty(), "{asked:?} gets {outcome:?}, but something is written");
                     return;
                 }
                 outcome => panic!("{asked:?} claims {unclaimed:?} at {now:?}, but gets {outcome:?}"),
@@ -227,7 +227,7 @@ impl Run {
         let token = reported.token;
         let is_known = self.known.iter().any(|known| known.token == token);
         self.courts[site].granted(writes, asked, own, reported, now);
-        Court::prolonged(writes, token, asked.lease, false, now);
+        Court::check_extension(writes, token, asked.lease, false, now);
         let reign = self.sites[site].reign;
         if is_known {
             self.prolong(site, token, &asked.places, asked.lease, false);

@@ -158,7 +158,7 @@ impl Run {
         self.sites[site].backlog.clear();
         self.sites[site].restart(self.now);
         self.courts[site].forget(true);
-        self.courts[site].leads_since = Site::monotonic(self.now);
+        self.courts[site].master_since = Site::monotonic(self.now);
         Self::subscribe_all(&self.sites[site].node);
         self.after(site, &Cause::default());
         for client in 0..self.clients.len() {

@@ -81,7 +81,7 @@ impl Run {
         let reign = self.reigns;
         self.sites[replica].lead(reign, now);
         self.courts[replica].forget(false);
-        self.courts[replica].leads_since = Site::monotonic(now);
+        self.courts[replica].master_since = Site::monotonic(now);
         self.after(replica, &Cause::default());
         let others: Vec<usize> = replicas.into_iter().filter(|other| *other != replica).collect();
         self.want(replica, others.len() as u64);

@@ -64,12 +64,12 @@ impl Run {
         let now = self.now_at(site);
         match outcome {
             Ok(extended) => {
-                assert!(extended || writes.is_nothing(), "EXTEND reports that it has done nothing, but it has written");
+                assert!(extended || writes.is_empty(), "EXTEND reports that it has done nothing, but it has written");
                 assert!(!is_sure || extended == is_held, "EXTEND of {} in {:?} at {now:?}", known.token, known.places);
                 if extended {
                     assert!(now.longest_lease.is_none_or(|longest| lease <= longest), "a lease beyond the grace");
                     self.courts[site].extended(known.token, &known.places);
-                    Court::prolonged(&writes, known.token, lease, true, now);
+                    Court::check_extension(&writes, known.token, lease, true, now);
                     for place in &known.places {
                         let end = self.raw(site, place).holder(known.token).map(|holder| holder.timestamp);
                         assert_eq!(

@@ -54,7 +54,7 @@ pub struct Court {
     /// Grants by this server since it became the master.
     granted_here: HashSet<u64>,
     /// When it became the master.
-    pub leads_since: u64,
+    pub master_since: u64,
     /// The time until which attempts without a connection may go without grants for lack of memory, on the monotonic
     /// clock.
     pub no_memory_until: u64,
@@ -62,7 +62,7 @@ pub struct Court {
     sessions: HashMap<Grant, (u64, bool)>,
     /// The newest grant of each key that somebody has received, as long as nobody else has changed the key.
     newest: HashMap<OwnedKeyName, u64>,
-    /// The grants of callers that wanted to be alone.
+    /// The grants of callers that asked for exclusive locks.
     alone: HashSet<u64>,
     /// The predecessors of grants, as reported, and when.
     predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
@@ -83,9 +83,9 @@ pub struct Court {
     pub clock_set: Option<u64>,
     /// Whether something was granted since the last event that may forbid it.
     pub(super) gate_is_open: bool,
-    /// The time since which it may write and grant.
+    /// When it was last allowed to start writing and granting.
     open_since: Option<u64>,
-    /// The time since which a lease limit has been in force.
+    /// When the current lease limit came into force.
     pub(super) limit_since: u64,
     /// When the server last resumed after a stall.
     pub(super) resumed: u64,
@@ -123,21 +123,21 @@ pub struct Reported {
 #[derive(Debug, Default)]
 pub struct Writes {
     found: Vec<Found>,
-    pub(super) prolonged: Vec<(u64, OwnedKeyName, u64, u64)>,
+    pub(super) extended: Vec<(u64, OwnedKeyName, u64, u64)>,
     /// Restored predecessors without a token, with the token of the grant that succeeded them.
     restored: Vec<Grant>,
 }
 
 impl Writes {
-    pub fn is_nothing(&self) -> bool {
-        self.found.is_empty() && self.prolonged.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty() && self.extended.is_empty()
     }
 }
 
 impl Court {
     /// The court of a server with this clock drift.
     pub fn of(drift: i64) -> Self {
-        Self { drifts: drift != 0, leads_since: 1_000_000, ..Self::default() }
+        Self { drifts: drift != 0, master_since: 1_000_000, ..Self::default() }
     }
 
     /// Called when a caller gets a grant at once. `own`: its place before.
@@ -159,7 +159,7 @@ impl Court {
         let is_new = writes.found.iter().any(|found| found.token == token);
         self.bind(asked, token);
         if !is_new {
-            let is_in_grace = now.grace > 0 && now.monotonic < self.leads_since + now.grace;
+            let is_in_grace = now.grace > 0 && now.monotonic < self.master_since + now.grace;
             assert!(
                 !is_in_grace || self.granted_here.contains(&token),
                 "{asked:?} gets {token} in the grace, which an earlier master granted"

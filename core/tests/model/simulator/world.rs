@@ -321,7 +321,7 @@ impl Run {
             // as a replica.
             self.spans.is_risked(token, places, reign);
         }
-        self.spans.prolonged(token, places, lease, may_be_shorter, reign, self.now);
+        self.spans.extended(token, places, lease, may_be_shorter, reign, self.now);
     }
 
     /// Runs a server event, not a command.

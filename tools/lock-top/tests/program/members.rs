@@ -42,7 +42,7 @@ fn one_server_under_two_names_uses_one_connection() {
 #[test]
 fn any_node_of_a_cluster_leads_to_all_masters() {
     let cluster = Cluster::start("", "");
-    cluster.until_well();
+    cluster.wait_until_healthy();
     let keys = cluster.a_key_for_each_master("lock");
     let mut waiting = Vec::new();
     for key in &keys {
@@ -71,7 +71,7 @@ fn any_node_of_a_cluster_leads_to_all_masters() {
 #[test]
 fn sentinels_lead_to_the_master_and_its_replicas() {
     let group = Group::start(Plan { grace_ms: 0, min_replicas: 0, lease_ms: 2_000 });
-    group.until_whole();
+    group.wait_until_complete();
     let sentinel = group.sentinel_port(0);
     let at = format!("127.0.0.1:{sentinel}");
     let document = until("all three servers are known", || {
@@ -87,7 +87,7 @@ fn sentinels_lead_to_the_master_and_its_replicas() {
     assert!(json(&["--sentinel", "locks", "127.0.0.1:1", &at])["error"].is_null());
 
     let said = complaint(&["--sentinel", "other", &at]);
-    assert!(said.contains("it knows no group other"), "{said}");
+    assert!(said.contains("it knows no group named other"), "{said}");
     let said = complaint(&[&at]);
     assert!(said.contains("this is a Sentinel; --sentinel NAME shows its group"), "{said}");
     let master = document["servers"].as_array().unwrap().iter().find(|it| it["role"] == "master").unwrap();

@@ -39,7 +39,7 @@ fn tls_works_and_each_wrong_setting_is_named() {
     let said = complaint(&[&secure]);
     assert!(said.starts_with(&format!("{secure}: ")) && said.contains("--tls"), "{said}");
     let said = complaint(&["--tls", &secure]);
-    assert!(said.contains("certificate of an unknown authority; see --cacert"), "{said}");
+    assert!(said.contains("certificate signed by an unknown authority; see --cacert"), "{said}");
     let said = complaint(&["--tls", "--cacert", ca, &plain]);
     assert!(said.contains("does it speak TLS?"), "{said}");
     std::fs::remove_dir_all(dir).unwrap();

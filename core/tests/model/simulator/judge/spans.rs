@@ -48,7 +48,7 @@ impl Spans {
     }
 
     /// Called when a grant was extended or reported again: nobody else may have the lock meanwhile.
-    pub fn prolonged(
+    pub fn extended(
         &mut self,
         token: u64,
         places: &[OwnedKeyName],

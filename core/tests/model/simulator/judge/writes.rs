@@ -107,7 +107,7 @@ impl Court {
                 context()
             );
             if is_extended || is_asked_again {
-                writes.prolonged.push((holder.token, place.clone(), earlier.timestamp, holder.timestamp));
+                writes.extended.push((holder.token, place.clone(), earlier.timestamp, holder.timestamp));
             }
         }
 
@@ -148,8 +148,8 @@ impl Court {
     }
 
     /// Checks the leases of a grant that was resent to its ID, or extended.
-    pub fn prolonged(writes: &Writes, token: u64, lease: u64, may_be_shorter: bool, now: Now) {
-        for (own, place, before, after) in &writes.prolonged {
+    pub fn check_extension(writes: &Writes, token: u64, lease: u64, may_be_shorter: bool, now: Now) {
+        for (own, place, before, after) in &writes.extended {
             let wanted = now.wall + lease + now.margin;
             let expected = if may_be_shorter { wanted } else { wanted.max(*before) };
             assert_eq!((*own, *after), (token, expected), "the lease in {place:?} at {now:?}");

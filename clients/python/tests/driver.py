@@ -32,6 +32,7 @@ CAN = [
     "reentrant",
     "default_owner",
     "recover_free",
+    "deadlock",
 ]
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import traceback
 
 import serverlock
 from orders import (
+    Cancelled,
     Work,
     act_for,
     answer,
@@ -224,7 +225,21 @@ async def do_open(order, library):
 
 
 async def do_acquire(order, _):
-    return keep(order, await lock_for(order, hold=order["hold"]).acquire())
+    async def acquire():
+        return keep(order, await lock_for(order, hold=order["hold"]).acquire())
+
+    async def cancelled():
+        try:
+            async with asyncio.timeout(order["cancel_after_ms"] / 1000) as scope:
+                return await acquire()
+        except TimeoutError:
+            if scope.expired():
+                raise Cancelled from None
+            raise
+
+    if "within" not in order:
+        return await acquire()
+    return await _within(bodies[order["within"]].orders, cancelled if "cancel_after_ms" in order else acquire)
 
 
 async def do_again(order, _):

@@ -252,7 +252,10 @@ def do_open(order, library):
 
 
 def do_acquire(order, _):
-    return keep(order, lock_for(order, hold=order["hold"]).acquire())
+    def acquire():
+        return keep(order, lock_for(order, hold=order["hold"]).acquire())
+
+    return _within(bodies[order["within"]], acquire) if "within" in order else acquire()
 
 
 def do_again(order, _):

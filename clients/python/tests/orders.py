@@ -26,6 +26,10 @@ def answer(order, ok):
     say(n=order["n"], ok=ok or {})
 
 
+class Cancelled(Exception):
+    """The order cancelled its own attempt."""
+
+
 def answer_error(order, error):
     if isinstance(error, serverlock.LockError):
         kind, text = error.code, str(error)
@@ -33,7 +37,7 @@ def answer_error(order, error):
         kind, text = "work", str(error)
     elif isinstance(error, NotImplementedError):
         kind, text = "cannot", str(error)
-    elif type(error).__name__ == "CancelledError":
+    elif isinstance(error, Cancelled) or type(error).__name__ == "CancelledError":
         kind, text = "cancelled", ""
     else:
         kind, text = "unknown", "".join(traceback.format_exception(error))
@@ -167,7 +171,7 @@ def left_in_managers():
 
 def beside(names):
     """The number of threads or tasks besides the usual ones: the callers, and one of each of a manager's workers."""
-    usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription")}
+    usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription", "reading")}
     return len(names) - len(usual & set(names))
 
 

@@ -84,6 +84,9 @@ class Runtime:
             if self._watched.pop(connection, None) is not None:
                 ended()
 
+        before = self._watched.get(connection)
+        if before is not None:
+            before.cancel()
         self._watched[connection] = asyncio.create_task(watching(), name="serverlock session")
 
     async def unwatch(self, connection: Connection) -> None:

@@ -4,7 +4,7 @@ Connections are taken from its pool for one exchange each, so the library never 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from ..core.library import Library, Raw, pool_arguments
 from ..core.pipeline import Pipeline, is_demoted
@@ -47,7 +47,7 @@ class TaskConnection:
         try:
             reading = self._reading
             if reading is None:
-                reading = self._reading = asyncio.ensure_future(self._connection.read_response())
+                reading = self._reading = self._read()
             await asyncio.wait([reading], timeout=timeout)
             if not reading.done():
                 return None
@@ -60,10 +60,29 @@ class TaskConnection:
 
     async def ended(self) -> None:
         """Returns once the connection has ended or something unexpected has arrived."""
+        await self.ready(None)
+
+    async def ready(self, timeout: float | None) -> bool:
+        """The library closes the connection of a cancelled read, so the read has a task of its own."""
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = self._read()
+        await asyncio.wait([reading], timeout=timeout)
+        return reading.done()
+
+    def _read(self) -> "asyncio.Task[Reply]":
+        reading = asyncio.create_task(self._connection.read_response(), name="serverlock reading")
+        reading.add_done_callback(_retrieve)
+        return reading
+
+    async def receive(self) -> Reply:
+        reading, self._reading = self._reading, None
         try:
-            await self._connection.read_response()
-        except Exception:
-            pass
+            if reading is None or reading.cancelled():
+                raise ConnectionError("the connection was closed")
+            return reading.result()
+        except BaseException as error:
+            raise await self._failed(error) from error
 
     async def close(self) -> None:
         reading, self._reading = self._reading, None
@@ -81,6 +100,12 @@ class TaskConnection:
         if not isinstance(read, ReplyError):
             await self._connection.disconnect(nowait=True)
         return read or error
+
+
+def _retrieve(reading: "asyncio.Task[Reply]") -> None:
+    """Without this, a read that fails while nobody waits for it is reported as an error."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class Wire:
@@ -102,6 +127,14 @@ class Wire:
         if not self.is_cluster:
             return await self._pipeline.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
+
+    async def server_of(self, key: bytes) -> Hashable:
+        if not self.is_cluster:
+            return None
+        try:
+            return str((await self._node_of(key)).name)
+        except Exception as error:
+            raise self._library.translated(error) from error
 
     def narrow(self, congested: Callable[[], None]) -> bool:
         return not self.is_cluster and self._pipeline.narrow(congested)

@@ -13,11 +13,17 @@ from .clock import now
 from .commands import fields_of, text_of
 from .request import TEN_YEARS, Request
 from .resources import Resources
+from .sessions import Session
 from .way import Answer, No, Place, Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
 
 # How long the server may still run a copy after its connection has been closed.
 LATE_COPY = 2.0
+
+
+# A session leaves its connection after these replies, or closes it.
+MOVED = ("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN")
+ROLE_CHANGED = ("READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED")
 
 
 def _new_id() -> str:
@@ -31,6 +37,7 @@ class Asker:
         self.began = now()
         self.deadline = self.began + request.wait
         self.connection: Connection | None = None
+        self.session: Session | None = None
         self.uses_connection = request.needs_connection
         self.is_alone = False  # the manager's only waiting attempt
         self.is_known = False  # the server may know the attempt: it waits there, or has the lock
@@ -39,6 +46,10 @@ class Asker:
         self._unanswered = 0  # copies whose connection was closed
         self._tries = 0
         self._is_pooled = False
+
+    @property
+    def own_connection(self) -> Connection | Session | None:
+        return self.session or self.connection
 
     @property
     def has_lost_copies(self) -> bool:
@@ -110,13 +121,13 @@ class Asker:
 
     async def _exchange(self, words: Words, timeout: float) -> Reply:
         self.check_open()
-        if self.uses_connection and (self.connection is None or not self.connection.is_open):
+        if self.uses_connection and ((own := self.own_connection) is None or not own.is_open):
             await self.take_connection()
         self.is_known = True
         self._unanswered += 1
         try:
-            if self.connection is not None:
-                reply = await self.connection.call(words, timeout)
+            if (own := self.own_connection) is not None:
+                reply = await own.call(words, timeout)
             else:
                 reply = await self.resources.wire.call(self.request.key, words, timeout)
         except ReplyError:
@@ -132,8 +143,7 @@ class Asker:
         name = self.request.name
         if isinstance(error, ReplyError) and error.is_unknown_command:
             raise error
-        if self.connection is not None:  # the key may have moved to another server
-            await self.connection.close()
+        await self._leave_connection(error)
         if self.resources.wire.is_cluster and (self.uses_connection or isinstance(error, ConnectionLost)):
             await self.resources.wire.refresh()
         if not kinds.is_retried(error):
@@ -145,13 +155,23 @@ class Asker:
         pause = min(0.5, 0.01 * 2 ** min(self._tries, 6)) * random.uniform(0.5, 1)
         await self.resources.runtime.sleep(max(0.0, min(pause, self.left())) if self.request.wait else 0.01)
 
+    async def _leave_connection(self, error: ReplyError | ConnectionLost) -> None:
+        """The key may have moved to another server. A session's connection may have other locks."""
+        code = error.code if isinstance(error, ReplyError) else None
+        if self.connection is not None:
+            await self.connection.close()
+        elif self.session is not None and code in ROLE_CHANGED:
+            await self.session.close()
+        elif self.session is not None and code in MOVED:
+            await self.give_back_connection()
+
     async def take_connection(self) -> None:
         """Takes a connection for the whole attempt: a new one for a session, one of the few shared ones for WAIT."""
         key, resources = self.request.key, self.resources
-        if self.connection is not None:
+        if self.own_connection is not None:
             await self.give_back_connection()
         if self.request.session:
-            self.connection = await resources.wire.connect(key, resources.timeout)
+            self.session = await resources.sessions.take(self, key)
             return
         if self.is_alone:
             self.connection = await resources.blocking.get(key)
@@ -164,8 +184,10 @@ class Asker:
         self._is_pooled = True
 
     async def give_back_connection(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None and self._is_pooled:
+        connection, self.connection, self.session = self.connection, None, None
+        if self.request.session:
+            await self.resources.sessions.give_back(self)
+        elif connection is not None and self._is_pooled:
             self._is_pooled = False
             await self.resources.connections.give_back(self, connection)
         elif connection is not None and not self.is_alone:

@@ -37,9 +37,9 @@ class Attempt:
                 await asker.take_connection()
             grant = await self._get()
             if request.replicas or request.fsync:
-                await confirm(asker.connection, request, self._resources.timeout)
+                await confirm(asker.own_connection, request, self._resources.timeout)
             if request.session:
-                grant.connection, asker.connection = asker.connection, None
+                grant.session = asker.session
             elif asker.connection is not None:
                 await asker.give_back_connection()
             return grant
@@ -51,7 +51,9 @@ class Attempt:
         asker, resources, request = self._asker, self._resources, self._request
         if resources.blocking.is_ready and (grant := await wait_alone(asker)) is not None:
             return grant
-        if not (request.wait and resources.notifies and resources.subscription.is_up):
+        # A session attempt waits by blocking, so that the server sees the wait on the connection that holds the locks.
+        asks_first = not (request.session or (resources.notifies and resources.subscription.is_up))
+        if asks_first or not request.wait:
             answer = await asker.ask(resources.module.way(request))
             if isinstance(answer, Grant):
                 return answer
@@ -60,7 +62,7 @@ class Attempt:
         while True:
             if (grant := await wait_alone(asker)) is not None:
                 return grant
-            if (grant := await Waiter(asker).wait()) is not None:
+            if not request.session and (grant := await Waiter(asker).wait()) is not None:
                 return grant
             if (grant := await wait_in_pieces(asker)) is not None:
                 return grant
@@ -75,7 +77,9 @@ class Attempt:
         # The lock may have been granted without the caller knowing.
         asker = self._asker
         try:
-            if asker.connection is not None:
+            if self._request.session:
+                await self._resources.sessions.give_back(asker)
+            elif asker.connection is not None:
                 # The next caller must not read a pending reply.
                 if not isinstance(error, LockError):
                     await asker.connection.close()

@@ -23,8 +23,9 @@ from .request import Request
 from .resources import Resources
 from .scopes import Scopes
 from .script import MARGIN_MS
+from .sessions import Session
 from .way import Way
-from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
+from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
 PAUSE = 0.02
 # An EXTEND's lease is counted from when the server runs it, so an EXTEND that takes longer than this is sent again.
@@ -78,16 +79,12 @@ class Engine:
             raise typed from error
         except BaseException as error:
             if grant is not None:  # the caller was interrupted before it got the hold
-                try:
-                    await attempt.abandon(error)
-                finally:
-                    if grant.connection is not None:
-                        await self._end_session(grant.connection)
+                await attempt.abandon(error)
             raise
 
     def _held(self, hold: "H", grant: Grant) -> "H":
-        if grant.connection is not None:
-            self._watch(hold, grant.connection)
+        if grant.session is not None:
+            self._keep_session(hold, grant.session)
         self._timer.add(hold)
         if self._hooks is not None:
             self._call_hook(self._hooks.granted, hold.key, hold.waited)
@@ -100,20 +97,13 @@ class Engine:
         except Exception:
             self.log.exception("a hook failed")
 
-    def _watch(self, hold: Hold, connection: Connection) -> None:
-        """Keeps only a weak reference to the hold. Once nobody refers to the hold, its connection is closed."""
-        ref = weakref.ref(hold, lambda _: self._timer.dropped.append(lambda: self._end_session(connection)))
-
-        def ended() -> None:
-            held = ref()
-            if held is not None:
-                held._lose("the connection of its session has ended", gone=True)
-
-        self.runtime.watch(connection, ended)
-
-    async def _end_session(self, connection: Connection) -> None:
-        await self.runtime.unwatch(connection)
-        await connection.close()
+    def _keep_session(self, hold: Hold, session: Session) -> None:
+        """Once nobody refers to the hold, its session drops it."""
+        sessions = self.resources.sessions
+        hold._session_ref = weakref.ref(
+            hold, lambda _: self._timer.dropped.append(lambda: sessions.drop(session, None))
+        )
+        sessions.keep(session, hold)
 
     def reentered(self, request: Request) -> Hold | None:
         """The hold that this caller has and gets again. Raises LockMisuse if it must not ask."""
@@ -219,7 +209,7 @@ class Engine:
         if not hold._end():
             raise LockMisuse(hold.key, "it was released before")
         request, at, is_settled = hold._request, now(), False
-        connection, hold._connection = hold._connection, None
+        session, hold._session = hold._session, None
         was_lost = hold._lost is not None or at >= hold._lease.lost_at
         try:
             self._timer.forget()
@@ -238,8 +228,8 @@ class Engine:
             if not is_settled:  # the caller was interrupted
                 self._owe_release(hold)
             hold._dropped = None
-            if connection is not None:
-                await self.runtime.finish(lambda: self._end_session(connection))
+            if session is not None:
+                await self.runtime.finish(lambda: self.resources.sessions.drop(session, hold))
         if self._hooks is not None:
             self._call_hook(self._hooks.released, request.name, now() - hold._granted, held)
         return held

@@ -13,7 +13,7 @@ from ..errors import LockLost
 from .clock import now
 from .lease import Lease
 from .request import Request
-from .wire import Connection
+from .sessions import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Grant:
     sent: float
     predecessor: Predecessor | None = None
     portable: bool = False
-    connection: Connection | None = None
+    session: Session | None = None
 
 
 class Hold:
@@ -58,7 +58,8 @@ class Hold:
         self._manager = manager  # a manager lives as long as its holds
         self._request = request
         self._grant = grant
-        self._connection = grant.connection
+        self._session = grant.session
+        self._session_ref: object = None  # a weak reference, like `_dropped`
         self._pid = pid
         self._on_lost = on_lost
         self._mutex = threading.Lock()

@@ -35,7 +35,7 @@ async def wait_in_pieces(asker: Asker) -> Grant | None:
     while asker.left() > 0 and not (asker.is_alone and resources.blocking.is_over):
         asker.uses_connection = True
         try:
-            if asker.connection is None:
+            if asker.own_connection is None:
                 await asker.take_connection()
             piece = max(0.001, min(asker.left(), _piece(asker)))
             began = now()

@@ -3,10 +3,11 @@
 from ..errors import LockUnavailable
 from . import kinds
 from .request import Request
+from .sessions import Session
 from .wire import Connection, ConnectionLost, Reply, ReplyError
 
 
-async def confirm(connection: Connection | None, request: Request, timeout: float) -> None:
+async def confirm(connection: Connection | Session | None, request: Request, timeout: float) -> None:
     """Raises LockUnavailable unless enough replicas and disks have the grant.
 
     timeout: for the reply, after `replicas_within`.

@@ -6,6 +6,7 @@ from .debts import Debts
 from .module import Module
 from .options import Options
 from .server_clock import ServerClock
+from .sessions import Sessions
 from .subscription import Subscription
 from .wire import Runtime, Wire
 
@@ -19,6 +20,7 @@ class Resources:
         self.clock = ServerClock(runtime, wire, self.timeout)
         self.subscription = Subscription(runtime, wire, self.timeout, self.log)
         self.connections = Connections(runtime, wire, self.timeout)
+        self.sessions = Sessions(runtime, wire, self.debts, self.timeout)
         self.blocking = Blocking(wire, self.timeout, self.debts.owe)
         self.notifies = True  # until the server refuses NOTIFY
         self.notify_works = False
@@ -29,6 +31,7 @@ class Resources:
         self.debts.close()
         await self.subscription.close()
         await self.connections.close()
+        await self.sessions.close()
         await self.runtime.close()
         # This comes last: waiting attempts end now, and their clean-up must not end with the runtime.
         self.subscription.stir()

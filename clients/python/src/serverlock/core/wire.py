@@ -71,6 +71,12 @@ class Connection(Protocol):
     async def read(self, timeout: float) -> Reply:
         """The next reply or message; None if none arrived in time."""
 
+    async def ready(self, timeout: float) -> bool:
+        """Whether a reply arrives in time. Interrupting the caller leaves the connection and the reply as they are."""
+
+    async def receive(self) -> Reply:
+        """The reply that is ready."""
+
     async def close(self) -> None: ...
 
     @property
@@ -88,6 +94,9 @@ class Wire(Protocol):
 
     async def connect(self, key: bytes, timeout: float) -> Connection:
         """A new connection to the server that has the key."""
+
+    async def server_of(self, key: bytes) -> Hashable:
+        """The server that has the key, in a cluster; otherwise always the same."""
 
     def narrow(self, congested: Callable[[], None]) -> bool:
         """Limits calls to one pool connection until `widen`. Returns False if they have used two at once.

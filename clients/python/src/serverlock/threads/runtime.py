@@ -180,6 +180,7 @@ class Watcher:
         if number < 0:
             ended()
             return
+        self.unwatch(connection)
         with self._mutex:
             self._connections[connection] = number, ended
             self._selector.register(number, selectors.EVENT_READ, connection)
@@ -202,14 +203,14 @@ class Watcher:
         while not self._is_closed:
             for key, _ in self._selector.select():
                 connection = key.data
-                # The server sends nothing on such a connection, so it has ended, unless TLS sent something.
-                if connection is not None and not connection.is_alive():
-                    with self._mutex:
-                        known = self._connections.pop(connection, None)
-                        if known is not None:
-                            self._selector.unregister(known[0])
-                    if known is not None:
-                        known[1]()
+                with self._mutex:
+                    known = self._connections.get(connection)
+                    # The server sends nothing on such a connection, so it has ended, unless TLS sent something.
+                    if known is None or connection.is_alive():
+                        continue
+                    del self._connections[connection]
+                    self._selector.unregister(known[0])
+                known[1]()
         self._selector.close()
         self._wake.close()
         self._woken.close()

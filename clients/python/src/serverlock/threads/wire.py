@@ -3,9 +3,10 @@
 Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
 """
 
+import selectors
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from ..core.library import Library, Raw, pool_arguments
 from ..core.pipeline import Pipeline, is_demoted
@@ -43,6 +44,28 @@ class ThreadConnection:
         try:
             if not self._connection.can_read(timeout):
                 return None
+            return self._connection.read_response()
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def ready(self, timeout: float) -> bool:
+        sock = self._connection._sock
+        if sock is None:
+            return True  # `receive` reports it
+        if hasattr(sock, "pending") and sock.pending():
+            return True
+        # The library reads while it waits, so an exception from a signal handler could lose what it has read.
+        with selectors.DefaultSelector() as selector:
+            try:
+                selector.register(sock, selectors.EVENT_READ)
+                return bool(selector.select(timeout))
+            except (OSError, ValueError):
+                return True
+
+    async def receive(self) -> Reply:
+        try:
+            if not self.is_open:
+                raise ConnectionError("the connection is closed")
             return self._connection.read_response()
         except BaseException as error:
             raise self._failed(error) from error
@@ -98,6 +121,14 @@ class Wire:
         if not self.is_cluster:
             return await self._pipeline.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
+
+    async def server_of(self, key: bytes) -> Hashable:
+        if not self.is_cluster:
+            return None
+        try:
+            return str(self._pool_of(key))
+        except Exception as error:
+            raise self._library.translated(error) from error
 
     def narrow(self, congested: Callable[[], None]) -> bool:
         return not self.is_cluster and self._pipeline.narrow(congested)

@@ -1,0 +1,84 @@
+"""Signal handlers that raise while a session attempt waits: they end that attempt, and no other lock of the session."""
+
+import random
+import signal
+import sys
+import unittest
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import redis
+
+from serverlock import LockDeadlock, Locks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
+
+from servers import Server, until
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+class Sessions(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.end)
+        self.conn: Any = self.server.connect()
+        self.addCleanup(self.conn.close)
+        self.locks = Locks(redis.Redis(port=self.server.port))
+        self.addCleanup(self.locks.close)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+
+    def session(self, key: str) -> object:
+        return self.conn.info(key)["session"]
+
+    def test_an_interrupted_wait_keeps_the_other_locks_of_the_session(self) -> None:
+        token = self.conn.call("LOCK.ACQUIRE", "b", "PX", 600_000)
+        held = self.locks.lock("a", 60, session=True).acquire()
+        session, dice = self.session("a"), random.Random(11)
+        wanted = self.locks.lock("b", 60, session=True, wait=60)
+        for _ in range(40):
+            signal.setitimer(signal.ITIMER_REAL, 0.02 + 0.03 * dice.random())
+            with self.assertRaises(Interrupted):
+                wanted.acquire()
+        until("nobody waits", lambda: self.conn.info("b")["waiters"] == 0)
+        held.check()
+        self.assertEqual(self.session("a"), session)
+        self.conn.call("LOCK.RELEASE", "b", token)
+        until("the session is free again", lambda: self.shares(wanted, session))
+        self.assertTrue(held.release())
+        until("no session is left", lambda: not len(self.locks._engine().resources.sessions))
+
+    def shares(self, lock: Any, session: object) -> bool:
+        got = lock.acquire()
+        shared = self.session("b") == session
+        self.assertTrue(got.release())
+        return shared
+
+    def test_the_connection_of_a_dropped_hold_is_closed_with_the_last_one(self) -> None:
+        held = self.locks.lock("a", 60, session=True).acquire()
+        other = self.locks.lock("b", 60, session=True).acquire()
+        session = self.session("a")
+        del held
+        other.check()
+        self.assertEqual(self.session("b"), session)
+        self.assertTrue(other.release())
+        until("the dropped lock ends with its connection", lambda: self.conn.info("a")["state"] != "held")
+
+    def test_one_caller_cannot_wait_for_itself(self) -> None:
+        """In a scope the package refuses it. This hold has none, so the server finds the cycle."""
+        kept = self.locks.lock("b", 60, session=True).acquire()
+        with self.assertRaises(LockDeadlock):
+            self.locks.lock("b", 60, session=True, wait=60).acquire()
+        self.assertTrue(kept.release())
+
+
+if __name__ == "__main__":
+    unittest.main()

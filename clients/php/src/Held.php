@@ -20,7 +20,7 @@ use Serverlock\Exception\LockLostException;
  * The lock ends with its lease; a session ends at once. In a child process a Held counts as lost, and its lock is left
  * alone.
  */
-final class Held
+class Held
 {
     /** The key, or the keys, quoted. */
     public readonly string $key;

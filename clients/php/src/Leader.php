@@ -6,10 +6,12 @@ namespace Serverlock;
 
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Clock;
+use Serverlock\Core\Commands;
 use Serverlock\Core\Engine;
 use Serverlock\Core\GivenUp;
 use Serverlock\Core\Request;
 use Serverlock\Core\ReplyError;
+use Serverlock\Core\Scope;
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
@@ -41,7 +43,7 @@ final class Leader
      */
     public function run(callable $lead, ?callable $while = null): void
     {
-        Lock::refuseGenerator($lead, $this->request->name);
+        (new Scope($this->engine, $this->request->name))->refuseGenerator($lead);
         $this->isStopped = false;
         $goesOn = fn (): bool => !$this->isStopped && ($while === null || $while());
         $known = '';
@@ -158,10 +160,7 @@ final class Leader
 
     private static function read(mixed $reply): Leadership
     {
-        $fields = [];
-        for ($at = 0, $end = is_array($reply) ? count($reply) - 1 : 0; $at < $end; $at += 2) {
-            $fields[$reply[$at]] = $reply[$at + 1];
-        }
+        $fields = Commands::fields($reply);
         $token = $fields['token'] ?? null;
         return ($fields['state'] ?? null) === 'held' && is_int($token)
             ? new Leadership($token, $fields['owner'] ?? null)

@@ -6,6 +6,7 @@ namespace Serverlock;
 
 use Serverlock\Core\Engine;
 use Serverlock\Core\Request;
+use Serverlock\Core\Scope;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
@@ -43,50 +44,9 @@ final class Lock
      */
     public function run(callable $work): mixed
     {
-        self::refuseGenerator($work, $this->request->name);
-        $held = $this->engine->acquire($this->request);
-        try { // covers every step: an exception from a signal handler ends the scope
-            $this->engine->enter($held->hold);
-            $result = $work($held);
-            if ($result instanceof \Generator) {
-                throw self::isGenerator($this->request->name);
-            }
-            $this->engine->leave($held->hold);
-            if (!$held->hold->isReleased && !$held->release()) {
-                throw $this->engine->keeper->over($held->hold);
-            }
-        } catch (\Throwable $error) {
-            try {
-                $this->giveBack($held);
-            } catch (LockException) {
-                // the work's error is thrown
-            } catch (\Throwable $second) { // from another signal, before the release
-                $this->giveBack($held);
-                throw $second;
-            }
-            throw $error;
-        }
-        return $result;
-    }
-
-    /** @internal */
-    public static function refuseGenerator(callable $work, string $name): void
-    {
-        if ((new \ReflectionFunction($work(...)))->isGenerator()) {
-            throw self::isGenerator($name);
-        }
-    }
-
-    private static function isGenerator(string $name): LockMisuseException
-    {
-        $reason = 'the work is a generator, which would run after the release: iterate it in the work';
-        return new LockMisuseException($name, $reason);
-    }
-
-    private function giveBack(Held $held): void
-    {
-        $this->engine->leave($held->hold);
-        $held->hold->isReleased || $held->release();
+        $acquire = fn (): Held => $this->engine->acquire($this->request);
+        $release = static fn (Held $held): bool => $held->release();
+        return (new Scope($this->engine, $this->request->name))->run($acquire, $work, $release);
     }
 
     /**

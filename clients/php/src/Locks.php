@@ -101,6 +101,41 @@ final class Locks
         return new Leader($this->engine, new Request([$key], $lease, $options));
     }
 
+    /**
+     * Work that runs once per period, in one of the processes that ask. Once::run() runs it.
+     *
+     * A call is for the nearest tick. Ticks begin at multiples of the period, counted from the beginning of 1970 on the
+     * server's clock.
+     *
+     * @param float $period at least 10 seconds
+     * @param float|null $lease of the lock while the work runs, at most half of the period; null: 10 s, or a quarter of
+     *     the period if that is shorter
+     * @param bool $rerun whether a tick runs again if its process dies; if not, the lease lasts until halfway to the
+     *     next tick from the start
+     * @param string|null $owner this and the rest are as in LockOptions
+     */
+    public function once(
+        string $key,
+        float $period,
+        ?float $lease = null,
+        bool $rerun = true,
+        ?string $owner = null,
+        int $replicas = 0,
+        float $replicasWithin = 1.0,
+        bool $fsync = false,
+        ?float $maxHold = null,
+    ): Once {
+        $options = new LockOptions(
+            owner: $owner,
+            details: true,
+            replicas: $replicas,
+            replicasWithin: $replicasWithin,
+            fsync: $fsync,
+            maxHold: $maxHold,
+        );
+        return new Once($this->engine, $key, $period, $lease, $rerun, $options);
+    }
+
     /** Closes its own connections, not the client. Every later attempt fails; held locks can still be released. */
     public function close(): void
     {

@@ -29,8 +29,6 @@ final class Attempt
     private const SLACK = 0.1;
     /** How many milliseconds an attempt waits for news if the reply does not specify it. */
     private const RESEND = 5000;
-    /** How long a copy may still run after its connection was closed. */
-    private const STILL_RUNS = 2.0;
 
     public readonly float $began;
     private string $id;
@@ -441,9 +439,9 @@ final class Attempt
                 $module->portable->cancel($send, $request, $id, $channel);
             }
         };
-        $until = Clock::now() + max($request->lease + self::STILL_RUNS, $resources->timeout);
+        $until = Clock::now() + max($request->lease + Hold::STILL_RUNS, $resources->timeout);
         if ($this->isUnsure && ($calls === $module->portable || $module->isMissing())) {
-            $resources->debts->add(Clock::now() + self::STILL_RUNS, $until, $settle);
+            $resources->debts->add(Clock::now() + Hold::STILL_RUNS, $until, $settle);
         }
         try {
             $settle();

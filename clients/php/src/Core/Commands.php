@@ -38,6 +38,20 @@ final class Commands implements Calls
         return $send(['LOCK.CHECK', $request->sentKeys()[$at], $token]);
     }
 
+    /**
+     * The fields of a reply to LOCK.INFO.
+     *
+     * @return array<string, mixed>
+     */
+    public static function fields(mixed $reply): array
+    {
+        $fields = [];
+        for ($at = 0, $end = is_array($reply) ? count($reply) - 1 : 0; $at < $end; $at += 2) {
+            $fields[$reply[$at]] = $reply[$at + 1];
+        }
+        return $fields;
+    }
+
     public function fenced(): string
     {
         return <<<'LUA'

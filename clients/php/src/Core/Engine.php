@@ -8,6 +8,7 @@ use Psr\Log\LoggerInterface;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Held;
+use Serverlock\HeldOnce;
 use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 
@@ -20,6 +21,8 @@ final class Engine
 {
     public readonly Resources $resources;
     public readonly Keeper $keeper;
+    public readonly ServerClock $serverClock;
+    public readonly Keep $keep;
     private readonly Release $release;
     /** @var array<int, Hold> */
     private array $scopes = [];
@@ -35,7 +38,9 @@ final class Engine
         $module = new Module($mayBeScript, $mayWarn, $logger);
         $this->resources = new Resources($client, $timeout, $module, $hooks, $logger);
         $this->keeper = new Keeper($this->resources);
+        $this->serverClock = new ServerClock($this->resources);
         $this->release = new Release($this->resources, $this->keeper);
+        $this->keep = new Keep($this->resources, $this->keeper, $this->serverClock, $this->release);
     }
 
     /**
@@ -46,14 +51,7 @@ final class Engine
      */
     public function acquire(Request $request, ?\Closure $while = null): Held
     {
-        if ($this->resources->isClosed) {
-            throw new LockMisuseException($request->name, 'its Locks are closed');
-        }
-        $this->resources->client();
-        if ($this->scopes) {
-            $this->refuseAgain($request);
-        }
-        $this->resources->debts->settle();
+        $this->admit($request);
         $hooks = $this->resources->hooks;
         $wereAsync = Signals::defer();
         $attempt = new Attempt($this->resources, $request, $while, $wereAsync);
@@ -69,20 +67,55 @@ final class Engine
         } finally {
             $wereAsync && !isset($held) && Signals::restore();
         }
+        return $this->handOver($held, $wereAsync);
+    }
+
+    /**
+     * Checks that the request may be made, and settles what earlier calls have left to do.
+     *
+     * @throws LockMisuseException
+     */
+    public function admit(Request $request): void
+    {
+        if ($this->resources->isClosed) {
+            throw new LockMisuseException($request->name, 'its Locks are closed');
+        }
+        $this->resources->client();
+        if ($this->scopes) {
+            $this->refuseAgain($request);
+        }
+        $this->resources->debts->settle();
+    }
+
+    /**
+     * Returns a Held to its caller, who receives it unless a signal handler throws first. Signals are deferred until
+     * now.
+     *
+     * @template H of Held
+     * @param H $held
+     * @return H
+     */
+    public function handOver(Held $held, bool $wereAsync): Held
+    {
         try {
             $wereAsync && Signals::restore();
             return $held; // inside the try: PHP handles signals after a jump, and the end of a try is one
         } catch (\Throwable $error) { // the caller never receives the grant
             try {
-                $this->release->release($hold); // which defers signals itself
+                $this->release->release($held->hold); // which defers signals itself
             } catch (LockException) {
                 // the error that ended the attempt is thrown
             } catch (\Throwable $second) { // from another signal's handler, before the release
-                $hold->isReleased || $this->release->release($hold);
+                $held->hold->isReleased || $this->release->release($held->hold);
                 throw $second;
             }
             throw $error;
         }
+    }
+
+    public function heldOnce(Hold $hold, TickRun $run, bool $isRecovery): HeldOnce
+    {
+        return new HeldOnce($this->keeper, $this->release, $hold, $run, $isRecovery);
     }
 
     /** Resumes a lock that is already held with this token. */

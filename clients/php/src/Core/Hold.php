@@ -18,6 +18,9 @@ use Serverlock\Wire\Connection;
  */
 final class Hold
 {
+    /** How long the server may still run a command after its connection was closed. */
+    public const STILL_RUNS = 2.0;
+
     public readonly int $token;
     public readonly ?Predecessor $predecessor;
     public readonly ?Connection $connection;
@@ -31,6 +34,8 @@ final class Hold
     public bool $isReleased = false;
     /** The server has replied that the grant has ended. */
     public bool $isGone = false;
+    /** Until then, the server may still run an EXTEND whose reply was lost. */
+    public float $unsureUntil = -INF;
 
     public function __construct(
         public readonly Request $request,
@@ -73,6 +78,17 @@ final class Hold
     public function extended(float $sent, float $lease): void
     {
         [$this->sent, $this->lease, $this->renewAt] = [$sent, $lease, $sent + $lease / 3];
+    }
+
+    /** Call this if the reply to an EXTEND was lost. */
+    public function unsure(): void
+    {
+        $this->unsureUntil = Clock::now() + self::STILL_RUNS;
+    }
+
+    public function isUnsure(): bool
+    {
+        return Clock::now() < $this->unsureUntil;
     }
 
     public function isOfThisProcess(): bool

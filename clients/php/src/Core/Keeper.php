@@ -86,6 +86,7 @@ final class Keeper
             $reply = $this->sendLease($hold, $lease, $timeout);
             $reply === 1 ? $hold->extended($sent, $lease) : $this->taken($hold);
         } catch (ReplyError | ConnectionLost $error) {
+            $error instanceof ConnectionLost && $hold->unsure();
             $this->resources->client()->forget();
             $this->resources->warn('renewing {key} failed: {error}', $hold, $error);
             $hold->renewAt = Clock::now() + $hold->lease / 20;
@@ -109,6 +110,7 @@ final class Keeper
                 $reply = $this->sendLease($hold, $lease, $this->resources->timeout);
                 break;
             } catch (ReplyError | ConnectionLost $error) {
+                $error instanceof ConnectionLost && $hold->unsure();
                 $this->passOrThrow($hold, $error, $tries);
             }
         }
@@ -177,7 +179,12 @@ final class Keeper
             ?? new LockLostException($hold->request->name, 'lost: its grant was over before it was released');
     }
 
-    private function sendLease(Hold $hold, float $lease, float $timeout): mixed
+    /**
+     * Sends an EXTEND, and returns the reply.
+     *
+     * @throws ReplyError|ConnectionLost
+     */
+    public function sendLease(Hold $hold, float $lease, float $timeout): mixed
     {
         $call = static fn (Calls $calls, \Closure $send): mixed
             => $calls->extend($send, $hold->request, $hold->token, $lease);

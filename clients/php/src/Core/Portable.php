@@ -13,7 +13,8 @@ namespace Serverlock\Core;
  */
 final class Portable implements Calls
 {
-    private const MARGIN = 1000;
+    /** Milliseconds that the script adds to each lease. */
+    public const MARGIN = 1000;
     private const RETENTION = 60_000;
     /** How long a reply about the eviction policy stays valid. After a failover, the new server's policy may differ. */
     private const POLICY_COUNTS = 60.0;

@@ -27,6 +27,21 @@ final class Release
      */
     public function release(Hold $hold): bool
     {
+        return $this->leave($hold, function (bool $wasLost) use ($hold): bool {
+            $until = $hold->granted + $hold->request->options->atLeast;
+            return $until > Clock::now() && !$wasLost ? $this->later($hold, $until) : $this->now($hold);
+        });
+    }
+
+    /**
+     * Ends a hold in the given way, unless the server has replied that its grant has ended. Returns whether the lock
+     * was held to the end. Signals are handled before or after it.
+     *
+     * @param \Closure(bool): bool $end takes whether the lock was lost; returns whether it was held to the end
+     * @throws LockException
+     */
+    public function leave(Hold $hold, \Closure $end): bool
+    {
         if (!$hold->isOfThisProcess()) {
             return false; // it belongs to the parent
         }
@@ -35,22 +50,21 @@ final class Release
         }
         $wereAsync = Signals::defer();
         try {
-            return $this->once($hold);
+            return $this->once($hold, $end);
         } finally {
             $wereAsync && Signals::restore();
         }
     }
 
-    private function once(Hold $hold): bool
+    /** @param \Closure(bool): bool $end */
+    private function once(Hold $hold, \Closure $end): bool
     {
         $lost = $this->keeper->noticed($hold);
         $hold->isReleased = true;
         $isHeld = false;
         try {
             if (!$hold->isGone) {
-                $until = $hold->granted + $hold->request->options->atLeast;
-                $isLater = $until > Clock::now() && $lost === null;
-                $isHeld = $isLater ? $this->later($hold, $until) : $this->now($hold);
+                $isHeld = $end($lost !== null);
             }
         } finally {
             $hold->connection?->close();
@@ -64,8 +78,12 @@ final class Release
         return $isHeld;
     }
 
-    /** Retries until a call's time-out; then later calls to the manager do. */
-    private function now(Hold $hold): bool
+    /**
+     * Retries until a call's time-out; then later calls to the manager do. Signals are deferred.
+     *
+     * @throws LockException
+     */
+    public function now(Hold $hold): bool
     {
         $lostAt = $hold->lostAt();
         $end = min(Clock::now() + $this->resources->timeout, $lostAt);

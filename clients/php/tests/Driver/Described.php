@@ -6,6 +6,7 @@ namespace Serverlock\Tests\Driver;
 
 use Serverlock\Lock;
 use Serverlock\Locks;
+use Serverlock\Once;
 
 /**
  * The lock that an order describes. With strict types, a program cannot pass every value of an order on to the package.
@@ -15,13 +16,7 @@ final class Described
     /** @param array<string, mixed> $order */
     public static function lock(Locks $locks, array $order): Lock
     {
-        $options = [];
-        foreach (['wait', 'at_least', 'max_hold', 'replicas_within'] as $field) {
-            if (array_key_exists("{$field}_ms", $order)) {
-                $name = lcfirst(str_replace('_', '', ucwords($field, '_')));
-                $options[$name] = self::seconds($order["{$field}_ms"]);
-            }
-        }
+        $options = self::durations($order, ['wait', 'at_least', 'max_hold', 'replicas_within']);
         $options += array_intersect_key($order, array_flip(['session', 'owner', 'details', 'replicas', 'fsync']));
         $lease = self::seconds($order['lease_ms']);
         if (isset($order['keys'])) {
@@ -34,6 +29,31 @@ final class Described
             $order['recover'] ?? false => $locks->recover($key, $lease, ...$options),
             default => $locks->lock($key, $lease, ...$options),
         };
+    }
+
+    /** @param array<string, mixed> $order */
+    public static function once(Locks $locks, array $order): Once
+    {
+        $options = self::durations($order, ['lease', 'max_hold']);
+        $options += array_intersect_key($order, array_flip(['rerun', 'owner']));
+        return $locks->once(self::key($order['key']), self::seconds($order['period_ms']), ...$options);
+    }
+
+    /**
+     * @param array<string, mixed> $order
+     * @param list<string> $fields
+     * @return array<string, float> options
+     */
+    private static function durations(array $order, array $fields): array
+    {
+        $options = [];
+        foreach ($fields as $field) {
+            if (array_key_exists("{$field}_ms", $order)) {
+                $name = lcfirst(str_replace('_', '', ucwords($field, '_')));
+                $options[$name] = self::seconds($order["{$field}_ms"]);
+            }
+        }
+        return $options;
     }
 
     public static function seconds(mixed $milliseconds): float

@@ -76,9 +76,11 @@ final class Dispatcher
         $about = match ($order['do']) {
             'again' => $order['scope'], // its lock is there, too
             'storm', 'census' => 'the storms', // leftovers are in the process that ran them
+            'once' => $order['scope'] ?? 'the ticks', // one manager asks for the time
             default => $order['hold'] ?? $order['scope'] ?? $order['leader'] ?? $order['observer'] ?? '',
         };
-        $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true);
+        $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true)
+            || $order['do'] === 'once' && isset($order['scope']);
         $seat = $begins ? $this->idle($order) : $this->owners[$about] ?? $this->idle($order);
         if ($about !== '') {
             $this->owners[$about] = $seat;
@@ -98,7 +100,7 @@ final class Dispatcher
     private function idle(array $order): Seat
     {
         $takesLong = isset($order['wait_ms']) || isset($order['object'])
-            || in_array($order['do'], ['scope', 'lead', 'observe'], true);
+            || in_array($order['do'], ['scope', 'once', 'lead', 'observe'], true);
         foreach ($this->seats as $seat) {
             if (!$seat->pending && !$seat->isTaken && !($takesLong && $seat->holds)) {
                 return $seat;

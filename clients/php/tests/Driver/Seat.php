@@ -11,7 +11,7 @@ final class Seat
     public array $pending = [];
     /** @var array<string, true> locks that it holds */
     public array $holds = [];
-    /** Whether a campaign or an observer, which never ends, occupies the worker. */
+    /** Whether the worker gets no other orders: a campaign or an observer never ends, and ticks have one process. */
     public bool $isTaken = false;
     /** @var array<int, true> */
     private array $isCancelled = [];
@@ -45,7 +45,8 @@ final class Seat
         if ($order['n'] > 0) {
             $this->pending[$order['n']] = $order;
         }
-        $this->isTaken = $this->isTaken || in_array($order['do'], ['lead', 'observe'], true);
+        $this->isTaken = $this->isTaken || in_array($order['do'], ['lead', 'observe'], true)
+            || $order['do'] === 'once' && !isset($order['scope']);
         fwrite($this->input, json_encode($order, JSON_THROW_ON_ERROR) . "\n");
     }
 

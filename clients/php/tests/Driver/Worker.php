@@ -7,9 +7,11 @@ namespace Serverlock\Tests\Driver;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
+use Serverlock\HeldOnce;
 use Serverlock\Hooks;
 use Serverlock\Lock;
 use Serverlock\Locks;
+use Serverlock\Once;
 
 /** One process of an application: it carries out one order after another. */
 final class Worker
@@ -27,7 +29,7 @@ final class Worker
     private array $objects = [];
     /** @var array<string, Held> */
     private array $holds = [];
-    /** @var array<string, Lock> of scopes, including ended ones */
+    /** @var array<string, Lock|Once> of scopes, including ended ones */
     private array $scopes = [];
     /** @var array<string, true> */
     private array $lost = [];
@@ -100,6 +102,8 @@ final class Worker
                 return $this->acquire($order);
             case 'scope':
                 return $this->scope($order);
+            case 'once':
+                return $this->once($order);
             case 'again': // by work that was started in a scope, after the scope has ended
                 return $this->again($order);
             case 'leave':
@@ -196,8 +200,6 @@ final class Worker
     }
 
     /**
-     * The body carries out its orders, and checks its lock every 10 ms.
-     *
      * @param array<string, mixed> $order
      * @return array<string, mixed>
      */
@@ -208,28 +210,49 @@ final class Worker
         $fork = null;
         try {
             $lock->run(function (Held $held) use ($name, &$fork): void {
-                Dispatcher::say(['event' => 'entered', 'scope' => $name, 'token' => $held->token]);
-                while (true) {
-                    $told = $this->orders->next(0.01);
-                    if ($told === null) {
-                        $held->hold->isReleased || $this->checkScope($held, $name);
-                    } elseif (in_array($told['do'], ['leave', 'fail'], true)) {
-                        Dispatcher::say(['n' => $told['n'], 'ok' => (object) []]);
-                        $told['do'] === 'leave' ?: throw new Work('the work failed');
-                        return;
-                    } elseif ($told['do'] === 'fork') {
-                        $fork = new Fork($this->managers[$told['manager']], $held);
-                        $fork->begin(); // throws in the child
-                        Dispatcher::say(['n' => $told['n'], 'ok' => $fork->end()]);
-                    } else {
-                        $this->within($told, $held);
-                    }
-                }
+                $this->body($held, $name, $fork);
             });
         } catch (Forked) {
             $fork?->inTheChild();
         }
         return [];
+    }
+
+    /**
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function once(array $order): array
+    {
+        $once = Described::once($this->managers[$order['manager']], $order);
+        if (!isset($order['scope'])) {
+            $result = $once->run(static fn (HeldOnce $held): string => "tick $held->tick");
+            return ['outcome' => $result->outcome, 'value' => $result->value];
+        }
+        $this->scopes[$order['scope']] = $once;
+        return ['outcome' => $once->run(fn (HeldOnce $held) => $this->body($held, $order['scope']))->outcome];
+    }
+
+    /** Carries out the orders of a scope, and checks its lock every 10 ms. */
+    private function body(Held $held, string $name, ?Fork &$fork = null): void
+    {
+        Dispatcher::say(['event' => 'entered', 'scope' => $name, 'token' => $held->token]);
+        while (true) {
+            $told = $this->orders->next(0.01);
+            if ($told === null) {
+                $held->hold->isReleased || $this->checkScope($held, $name);
+            } elseif (in_array($told['do'], ['leave', 'fail'], true)) {
+                Dispatcher::say(['n' => $told['n'], 'ok' => (object) []]);
+                $told['do'] === 'leave' ?: throw new Work('the work failed');
+                return;
+            } elseif ($told['do'] === 'fork') {
+                $fork = new Fork($this->managers[$told['manager']], $held);
+                $fork->begin(); // throws in the child
+                Dispatcher::say(['n' => $told['n'], 'ok' => $fork->end()]);
+            } else {
+                $this->within($told, $held);
+            }
+        }
     }
 
     private function checkScope(Held $held, string $name): void
@@ -249,6 +272,7 @@ final class Worker
         try {
             $ok = match (true) {
                 $told['do'] === 'again' => $this->again($told),
+                isset($told['manager']) => $this->carryOut($told),
                 $told['do'] === 'spawn' => [], // no thread: work after the scope in this process
                 isset($told['hold']) => $this->withHeld($this->holds[$told['hold']], $told['hold'], 'hold', $told),
                 default => $this->withHeld($held, $told['scope'], 'scope', $told),
@@ -265,7 +289,11 @@ final class Worker
      */
     private function again(array $order): array
     {
-        $held = $this->scopes[$order['scope']]->acquire();
+        $lock = $this->scopes[$order['scope']];
+        if ($lock instanceof Once) {
+            return ['outcome' => $lock->run(static fn () => null)->outcome];
+        }
+        $held = $lock->acquire();
         if (isset($order['hold'])) {
             $this->holds[$order['hold']] = $held;
         }

@@ -24,6 +24,8 @@ use Serverlock\Exception\LockRefusedException;
 final class Once
 {
     private const LONGEST_PERIOD = 315_360_000.0;
+    /** A long lease lasts until it can be corrected, even if the window ends before the grant. */
+    private const SHORTEST_LONG = 1.0;
 
     private readonly Request $request;
 
@@ -137,7 +139,7 @@ final class Once
         $tick = Ticks::at(Clock::now() + $clock->offset, $this->period);
         $run = new TickRun($tick, $this->period, $clock, $this->engine->serverClock->knownMargin(), true);
         $options = new LockOptions(...['maxHold' => 0.001] + get_object_vars($this->request->options));
-        return new Request($this->request->keys, max(0.001, $run->leaseEnds() - Clock::now()), $options);
+        return new Request($this->request->keys, max(self::SHORTEST_LONG, $run->leaseEnds() - Clock::now()), $options);
     }
 
     private function held(Hold $hold, Estimate $clock): HeldOnce

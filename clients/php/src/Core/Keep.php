@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockLostException;
 
 /**
  * Ends the hold of a tick that has run. Its lock stays until the window ends, so nobody else runs the tick.
@@ -65,6 +66,9 @@ final class Keep
         $took = $hold->granted - $hold->sent;
         for ($copies = 1; $copies <= self::COPIES && !($took <= self::LATE && self::isExact($hold, $run)); ++$copies) {
             $sent = Clock::now();
+            if ($sent >= $run->leaseEnds()) {
+                throw new LockLostException($hold->request->name, 'lost: the window of its tick has ended');
+            }
             $this->keeper->extend($hold, max(0.001, $run->leaseEnds() - $sent));
             $took = Clock::now() - $sent;
         }

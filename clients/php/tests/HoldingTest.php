@@ -8,8 +8,10 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockRefusedException;
 use Serverlock\Held;
+use Serverlock\HeldOnce;
 use Serverlock\Hooks;
 use Serverlock\Locks;
+use Serverlock\Outcome;
 
 /** Leases, which PHP does not renew in the background as the suite expects. */
 final class HoldingTest extends ServerTestCase
@@ -100,6 +102,67 @@ final class HoldingTest extends ServerTestCase
             $server->resume();
         }
         self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'less than the time-out of a call');
+    }
+
+    /** Runs a tick of a day, and returns when its lock ends. If the window may end during the test, it is skipped. */
+    private static function kept(Server $server, \Closure $run): float
+    {
+        $redis = $server->connect();
+        $window = (float) vsprintf('%d.%06d', $redis->time());
+        $end = (floor($window / 86_400 + 0.5) + 0.5) * 86_400;
+        $end - $window > 120 || self::markTestSkipped('the window ends');
+        $run();
+        return (float) substr((string) $redis->get('job'), 0, 17) - $end;
+    }
+
+    /** @dataProvider libraries */
+    public function testATickIsKeptAfterItsLeaseWasRenewed(string $library): void
+    {
+        foreach ([true, false] as $hasModule) {
+            $server = $this->server($hasModule);
+            $client = $server->client($library);
+            $once = (new Locks($client, warnWithoutModule: false))->once('job', 86_400, lease: 3600);
+            $elsewhere = (new Locks($server->client($library), warnWithoutModule: false))->once('job', 86_400);
+            $late = self::kept($server, function () use ($once, $elsewhere): void {
+                $result = $once->run(function (HeldOnce $held) use ($elsewhere): int {
+                    $before = $held->left();
+                    $held->hold->renewAt = 0.0; // due
+                    $held->check();
+                    self::assertGreaterThan($before - 1, $held->left());
+                    self::assertSame(Outcome::Elsewhere, $elsewhere->run(static fn () => 1)->outcome);
+                    return 42;
+                });
+                self::assertSame([Outcome::Ran, 42], [$result->outcome, $result->value]);
+            });
+            self::assertSame(Outcome::Elsewhere, $once->run(static fn () => 1)->outcome);
+            self::assertEqualsWithDelta(0.35, $late, 0.352);
+        }
+    }
+
+    /** @dataProvider libraries */
+    public function testALaterCallKeepsATickOnceTheServerAnswers(string $library): void
+    {
+        $server = $this->server();
+        $locks = new Locks($server->client($library), timeout: 0.2);
+        $once = $locks->once('job', 86_400, lease: 3600);
+        $late = self::kept($server, function () use ($once, $server, $locks): void {
+            $result = $once->run(static fn () => $server->pause());
+            $server->resume();
+            self::assertSame(Outcome::Ran, $result->outcome);
+            $server->connect()->rawCommand('LOCK.EXTEND', 'job', $server->info('job')['token'], 'PX', 3_600_000);
+            usleep(1_100_000);
+            $locks->lock('other', 30)->acquire();
+        });
+        self::assertEqualsWithDelta(0.35, $late, 0.352);
+    }
+
+    /** @dataProvider libraries */
+    public function testALossDuringATickIsThatOfAnyLock(string $library): void
+    {
+        $server = $this->server();
+        $once = (new Locks($server->client($library)))->once('job', 86_400);
+        self::thrown(LockLostException::class, fn () => $once->run(fn () => $server->connect()->del('job')));
+        self::assertSame(0, $server->connect()->exists('job'));
     }
 
     public function testMaxHoldEndsTheRenewal(): void

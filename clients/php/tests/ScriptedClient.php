@@ -17,6 +17,9 @@ final class ScriptedClient implements Client
     /** @var null|\Closure(list<string|int|float>): void called with each */
     public ?\Closure $onCall = null;
 
+    /** @var array<string, mixed> replies to commands that use up none of the prepared ones */
+    public array $usual = [];
+
     /** @param list<mixed> $replies exceptions are thrown */
     public function __construct(public array $replies)
     {
@@ -36,7 +39,7 @@ final class ScriptedClient implements Client
     {
         $this->sent[] = $words;
         $this->onCall === null || ($this->onCall)($words);
-        $reply = array_shift($this->replies);
+        $reply = $this->usual[$words[0]] ?? array_shift($this->replies);
         return $reply instanceof \Throwable ? throw $reply : $reply;
     }
 

@@ -8,7 +8,10 @@ use PHPUnit\Framework\TestCase;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Request;
 use Serverlock\Held;
+use Serverlock\HeldOnce;
 use Serverlock\Lock;
+use Serverlock\LockOptions;
+use Serverlock\Once;
 
 /** Signals whose handlers throw, at any point: a grant that never reaches the application is released. */
 final class SignalTest extends TestCase
@@ -87,17 +90,43 @@ final class SignalTest extends TestCase
         });
     }
 
+    /** @dataProvider counts */
+    public function testATickThatASignalEndsLeavesNothingOrIsKept(int $count): void
+    {
+        $client = new ScriptedClient([]);
+        $once = new Once(new Engine($client, 5.0, false, null, null), 'report', 3600.0, null, true, new LockOptions());
+        $turn = function () use ($count, $once): bool {
+            try {
+                $this->mayThrow = $count;
+                $once->run(static fn (HeldOnce $held) => $held->check());
+                $this->mayThrow = 0;
+            } catch (\DomainException) {
+                $this->mayThrow = 0;
+                return true;
+            }
+            return false;
+        };
+        $this->repeat($client, $turn);
+    }
+
     /** @param \Closure(Lock): bool $turn whether a signal ended it */
     private function play(\Closure $turn): void
     {
         $client = new ScriptedClient([]);
         $lock = new Lock(new Engine($client, 5.0, false, null, null), new Request(['report'], 30.0));
+        $this->repeat($client, static fn (): bool => $turn($lock));
+    }
+
+    /** @param \Closure(): bool $turn whether a signal ended it */
+    private function repeat(ScriptedClient $client, \Closure $turn): void
+    {
+        $client->usual = ['TIME' => [(string) time(), '0'], 'LOCK.INFO' => []];
         $ended = 0;
         for ($round = 1; $round <= self::ROUNDS; ++$round) {
             [$client->sent, $client->replies] = [[], [$round, 1, 1]];
-            $ended += (int) $turn($lock);
+            $ended += (int) $turn();
             $commands = $client->commands();
-            $isEnded = (bool) array_intersect(['LOCK.RELEASE', 'LOCK.CANCEL'], $commands);
+            $isEnded = (bool) array_intersect(['LOCK.RELEASE', 'LOCK.CANCEL', 'LOCK.EXTEND'], $commands);
             if (in_array('LOCK.ACQUIRE', $commands, true) && !$isEnded) {
                 self::fail("round $round: only " . implode(', ', $commands));
             }

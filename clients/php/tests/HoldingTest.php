@@ -157,6 +157,19 @@ final class HoldingTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
+    public function testATickWhoseProcessDiedIsRecovered(string $library): void
+    {
+        $server = $this->server();
+        $server->connect()->rawCommand('LOCK.ACQUIRE', 'job', 'PX', 1);
+        self::until('it has expired', fn (): bool => $server->info('job')['state'] === 'expired');
+        $once = (new Locks($server->client($library)))->once('job', 86_400);
+        self::kept($server, function () use ($once): void {
+            $result = $once->run(static fn (HeldOnce $held): bool => $held->recovered);
+            self::assertSame([Outcome::Recovered, true], [$result->outcome, $result->value]);
+        });
+    }
+
+    /** @dataProvider libraries */
     public function testALossDuringATickIsThatOfAnyLock(string $library): void
     {
         $server = $this->server();

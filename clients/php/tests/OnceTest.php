@@ -9,6 +9,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Engine;
 use Serverlock\Core\ReplyError;
 use Serverlock\Core\Request;
+use Serverlock\Core\Scope;
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockDeniedException;
 use Serverlock\Exception\LockException;
@@ -16,6 +17,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockNoServerException;
 use Serverlock\Exception\LockUnavailableException;
+use Serverlock\Held;
 use Serverlock\HeldOnce;
 use Serverlock\Hooks;
 use Serverlock\Lock;
@@ -173,7 +175,8 @@ final class OnceTest extends TestCase
         });
         self::assertSame([1, 1], [$this->server->count('TIME'), $this->server->count('LOCK.ACQUIRE')]);
         self::assertTrue($this->server->isKept());
-        $this->runs($this->job()); // after the scope
+        self::assertSame([], (fn (): array => $this->scopes)->call($this->engine));
+        $this->runs($this->job());
     }
 
     public function testWorkMayReleaseItsLock(): void
@@ -387,6 +390,7 @@ final class OnceTest extends TestCase
     public function testAClosedManagerKeepsTheTick(): void
     {
         $this->runs($this->job(), fn () => $this->engine->close());
+        MovedClock::by(monotonic: 61.0);
         self::assertTrue($this->server->isKept());
         self::assertSame(0, $this->server->count('LOCK.RELEASE'));
         self::thrown(LockMisuseException::class, fn () => $this->job()->run(self::nothing(...)));
@@ -468,6 +472,18 @@ final class OnceTest extends TestCase
         self::assertSame($commands, $this->server->commands());
         self::assertSame($during === 'LOCK.EXTEND', $this->server->isKept());
         self::assertSame([], (fn (): array => $this->scopes)->call($this->engine));
+    }
+
+    public function testASignalBetweenTheWorkAndItsEndKeepsTheTick(): void
+    {
+        $ends = 0;
+        $end = function () use (&$ends): bool {
+            return ++$ends > 1 ?: throw new \DomainException('from a signal handler, before anything was sent');
+        };
+        $acquire = fn (): Held => $this->engine->acquire(new Request(['job'], 30.0));
+        $scope = new Scope($this->engine, '"job"');
+        self::thrown(\DomainException::class, fn () => $scope->run($acquire, static fn () => 1, $end));
+        self::assertSame([2, ['LOCK.ACQUIRE']], [$ends, $this->server->commands()]);
     }
 
     public function testAChildProcessLeavesItsParentsTickAlone(): void

@@ -13,6 +13,8 @@ const (
 	// corrected.
 	mostEarly = 2 * time.Millisecond
 	mostLate  = 100 * time.Millisecond
+	// A long lease is at least this long until the tick of its grant is known: that may be the next one.
+	leastLong = time.Second
 	// After this time two clocks may have drifted apart by so much that the server's is read again when a body ends.
 	drifts = 10 * time.Minute
 )
@@ -143,7 +145,7 @@ func (o *Once) longRequest(clock estimate) *request {
 	}
 	long := *o
 	long.options = append(o.options[:len(o.options):len(o.options)], MaxHold(1)) // it is never renewed
-	return long.newRequest(o.request.key(), max(time.Millisecond, run.leaseEnds()-now()))
+	return long.newRequest(o.request.key(), max(leastLong, run.leaseEnds()-now()))
 }
 
 // held determines the tick of a grant. It returns an error if the body must not begin.

@@ -261,6 +261,23 @@ func TestALongLeaseFromASlowRequestIsCorrected(t *testing.T) {
 	})
 }
 
+func TestALongLeaseOfAGrantInTheNextWindowLastsUntilItsEnd(t *testing.T) {
+	server := newTickServer()
+	server.ahead = startTick + day/2 - 200*time.Millisecond - now()
+	server.before = func(_ context.Context, words []any) error {
+		if words[0] == "LOCK.ACQUIRE" {
+			suspend(500 * time.Millisecond)
+		}
+		return nil
+	}
+	runs(t, opened(t, server).Once("a", day, Rerun(false)), func(_ context.Context, held *HeldOnce) error {
+		if late := server.leaseEnds - (startTick + day*3/2); late < -2*time.Millisecond || late > 700*time.Millisecond {
+			t.Errorf("the lease ends %v after the window", late)
+		}
+		return held.Check()
+	})
+}
+
 func TestACallerThatGivesUpBeforeItsBodyHoldsNothing(t *testing.T) {
 	for _, command := range []string{"LOCK.INFO", "LOCK.ACQUIRE"} {
 		server := newTickServer()

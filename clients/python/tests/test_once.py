@@ -1,6 +1,7 @@
 """Ticks at the edges of their windows, the estimate of the server's clock, and callers that are interrupted."""
 
 import asyncio
+import math
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import redis.asyncio
 from serverlock import HeldOnce, LockBadArgument, LockMisuse, Locks, Outcome, aio
 from serverlock.aio.runtime import Runtime as Tasks
 from serverlock.core import server_clock
+from serverlock.core.clock import now
 from serverlock.core.once import DRIFTS, Run, schedule_of
 from serverlock.core.server_clock import COUNTS, USUAL_MARGIN, Estimate, ServerClock, estimate_of
 from serverlock.core.ticks import SLACK, begin_of, default_lease, end_of, is_recovery, tick_at
@@ -415,6 +417,42 @@ class Kept(unittest.TestCase):
             assert held is not None
             self.assertTrue(self.is_kept())
         self.assertTrue(self.is_kept())
+
+    def test_the_long_lease_of_a_grant_in_the_next_window_lasts_until_its_end(self) -> None:
+        """The attempt begins just before its window ends."""
+        engine = self.locks._engine()
+        wire: Any = engine.wire
+        call, ends = wire.call, now() + 0.2
+        window_ends = (math.floor(time.time() / DAY) + 0.5) * DAY
+        engine.resources.clock._known = {b"": Estimate(window_ends - ends, 0.0, now())}
+
+        async def slow(key: bytes, words: Any, timeout: float) -> Any:
+            if words[0] == "LOCK.ACQUIRE":
+                time.sleep(0.5)
+            return await call(key, words, timeout)
+
+        wire.call = slow
+        with self.locks.once("job", DAY, rerun=False) as held:
+            assert held is not None
+            held.check()
+            self.assertGreater(held.left(), DAY * 0.89)
+            self.assertGreater(self.conn.info("job")["lease-ms"], (DAY - 60) * 1000)
+
+    def test_a_slow_estimate_is_used_if_asking_again_fails(self) -> None:
+        wire: Any = self.locks._engine().wire
+        call, asked = wire.call, []
+
+        async def slow(key: bytes, words: Any, timeout: float) -> Any:
+            if words[0] == "TIME":
+                asked.append(words)
+                if len(asked) > 1:
+                    raise ConnectionLost(TimeoutError())
+                time.sleep(0.6)
+            return await call(key, words, timeout)
+
+        wire.call = slow
+        self.assertEqual(self.locks.once("job", DAY).run(lambda _: None).outcome, "ran")
+        self.assertGreater(len(asked), 1)
 
 
 if __name__ == "__main__":

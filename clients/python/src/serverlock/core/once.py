@@ -19,6 +19,8 @@ T_co = TypeVar("T_co", covariant=True)
 # A lease that ends earlier than it should by more than ROUNDING, or later by more than EXACT, is corrected.
 ROUNDING = 0.002
 EXACT = 0.1
+# A long lease is at least this long until the tick of its grant is known: that may be the next one.
+LEAST_LEASE = 1.0
 # After this time, two clocks may have drifted so far apart that the server's is read again when a body ends.
 DRIFTS = 600.0
 
@@ -105,7 +107,7 @@ async def acquire(engine: Engine, manager: object, schedule: Schedule, kind: typ
             tick = ticks.tick_at(now() + estimate.offset, schedule.period)
             run = Run(tick, schedule.period, False, estimate, clock.margin, True)
             # It is never renewed.
-            request = replace(request, lease=max(0.001, run.lease_ends() - now()), max_hold=0.0)
+            request = replace(request, lease=max(LEAST_LEASE, run.lease_ends() - now()), max_hold=0.0)
         hold = await engine.acquire(manager, request, kind)
         run = hold._run = _run_of(hold, schedule, estimate, await engine.margin(hold))
         if run.is_long and not -ROUNDING <= hold._lease.ends_at - run.lease_ends() <= EXACT:

@@ -83,8 +83,10 @@ class ServerClock:
             made = await self._call(key)
         else:
             if not made.is_good:  # it may have had to wait for a new connection
-                again = await self._call(key)
-                made = min(made, again, key=lambda it: it.doubt)
+                try:
+                    made = min(made, await self._call(key), key=lambda it: it.doubt)
+                except (ReplyError, ConnectionLost):
+                    pass
         if made.is_good:
             self._known = {name: it for name, it in self._known.items() if made.asked < it.asked + COUNTS}
             self._known[place] = made

@@ -116,7 +116,7 @@ func (e *engine) watch(h *hold) {
 		e.mu.Lock()
 		delete(e.session, h.conn)
 		e.mu.Unlock()
-		h.lose("the connection of its session has ended", true)
+		h.lose("the connection of its session has closed", true)
 	})
 }
 

@@ -42,7 +42,7 @@ func (e *engine) leave(h *hold, settle func(wasLost bool) (wasHeld bool, err err
 	case wasLost:
 		return h.lost()
 	}
-	return failed(ErrLost, h.request.name, "lost: its grant was over before it was released")
+	return failed(ErrLost, h.request.name, "lost: its grant had ended before it was released")
 }
 
 // releaseNow retries for at most one call's time-out; after that, the release continues in the background until the

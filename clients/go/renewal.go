@@ -181,7 +181,7 @@ func (t *timer) renew(h *hold) {
 		h.lose("somebody has taken it away", true)
 	default:
 		e.missed(h, err)
-		e.warn(fmt.Sprintf("renewing the lock %s failed, and is tried again", h.request.name), "error", err)
+		e.warn(fmt.Sprintf("renewing the lock %s failed; trying again", h.request.name), "error", err)
 		t.again(h, min(lostAt, now()+max(lease/20, 10*time.Millisecond)))
 	}
 }

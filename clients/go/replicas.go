@@ -8,7 +8,7 @@ func (a *attempt) confirm() error {
 	timeout := r.within + a.engine.timeout
 	conn := a.conn
 	if conn == nil {
-		return connectionLostf("the connection of the grant is gone")
+		return connectionLostf("the connection that got the grant has closed")
 	}
 	within := milliseconds(r.within)
 	if r.replicas > 0 {
@@ -18,7 +18,7 @@ func (a *attempt) confirm() error {
 		}
 		if have, _ := reply.(int64); have < int64(r.replicas) {
 			return failed(ErrUnavailable, r.name,
-				fmt.Sprintf("%d of %d replicas have the grant; it was given back", have, r.replicas))
+				fmt.Sprintf("%d of %d replicas have the grant; the lock was released", have, r.replicas))
 		}
 	}
 	if r.fsync {
@@ -34,7 +34,7 @@ func (a *attempt) confirm() error {
 		}
 		if have < want {
 			return failed(ErrUnavailable, r.name,
-				fmt.Sprintf("%d of %d servers wrote the grant to disk; it was given back", have, want))
+				fmt.Sprintf("%d of %d servers wrote the grant to disk; the lock was released", have, want))
 		}
 	}
 	return nil

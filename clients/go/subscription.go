@@ -96,7 +96,7 @@ func (s *subscription) listen(key string) {
 			span = shortest
 			s.watch(conn)
 			if !s.engine.isClosed() {
-				s.engine.warn("the connection for waiting was lost, and is opened again")
+				s.engine.warn("the connection for waiting was lost; opening a new one")
 			}
 		} else if reply, ok := as[*replyError](err); ok && !mayPass(reply) {
 			s.refused()

@@ -119,7 +119,7 @@ export class Engine {
     this.#dropped.register(held, connection);
     connection.onEnd(() => {
       this.#sessions.delete(connection);
-      ref.deref()?._lose('the connection of its session has ended', true);
+      ref.deref()?._lose('the connection of its session has closed', true);
     });
   }
 

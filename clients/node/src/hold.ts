@@ -213,6 +213,6 @@ export class Held {
 
   /** @internal */
   _over(): LockLostError {
-    return new LockLostError(this.key, 'lost: its grant was over before it was released');
+    return new LockLostError(this.key, 'lost: its grant had ended before it was released');
   }
 }

@@ -136,7 +136,7 @@ export class Timer {
       held._lose('somebody has taken it away', true);
     } else {
       if (reply instanceof ReplyError) renewer.missed(held, reply);
-      renewer.warn(`renewing the lock ${held.key} failed, and is tried again: ${String(reply)}`);
+      renewer.warn(`renewing the lock ${held.key} failed; trying again: ${String(reply)}`);
       this.#again(held, Math.min(held._lostAt, now() + Math.max(held._lease / 20, 10)));
     }
   }

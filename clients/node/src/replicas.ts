@@ -13,11 +13,11 @@ export async function confirm(connection: Connection | undefined, request: Reque
     if (typeof have === 'number' && have >= want) return;
     throw new LockUnavailableError(
       request.name,
-      `${String(have)} of ${want} ${what} have the grant; it was given back`,
+      `${String(have)} of ${want} ${what} have the grant; the lock was released`,
     );
   };
   try {
-    if (!connection) throw new ConnectionLost(new Error('the connection of the grant is gone'));
+    if (!connection) throw new ConnectionLost(new Error('the connection that got the grant has closed'));
     if (replicas) demand('replicas', await connection.call(['WAIT', replicas, Math.round(within)], timeout), replicas);
     if (request.options.fsync) {
       const reply = await connection.call(['WAITAOF', 1, replicas, Math.round(within)], timeout);

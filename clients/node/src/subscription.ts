@@ -117,7 +117,7 @@ export class Subscription {
         }, PING).unref();
         await ended;
         clearInterval(timer);
-        if (!this.#isClosed) this.warn('the connection for waiting was lost, and is opened again');
+        if (!this.#isClosed) this.warn('the connection for waiting was lost; opening a new one');
       } catch (thrown) {
         this.#connection?.close();
         this.#connection = undefined;

@@ -90,7 +90,7 @@ impl Engine {
         self.resources.reach.spawn(async move {
             connection.ended().await;
             if let Some(hold) = hold.upgrade() {
-                hold.lose("the connection of its session has ended", true);
+                hold.lose("the connection of its session has closed", true);
             }
         });
     }

@@ -37,7 +37,7 @@ impl Engine {
         match ended.lost {
             Some(lost) => Err(lost),
             None if was_held => Ok(()),
-            None => Err(Error::new(Kind::Lost, &hold.request.name, "lost: its grant was over before it was released")),
+            None => Err(Error::new(Kind::Lost, &hold.request.name, "lost: its grant had ended before it was released")),
         }
     }
 

@@ -187,7 +187,7 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
         Err(failure) => {
             hold.missed(&failure);
             let name = &hold.request.name;
-            log::warn!("serverlock: renewing the lock {name} failed, and is tried again: {}", failure.text());
+            log::warn!("serverlock: renewing the lock {name} failed; trying again: {}", failure.text());
             let again = now().saturating_add((lease / 20).max(Duration::from_millis(10)));
             timer.check_at(&hold, again.min(hold.lost_at()));
             if let Failure::Late(late) = failure {

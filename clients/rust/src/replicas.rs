@@ -16,7 +16,7 @@ impl Attempt {
             let reply = self.confirmed(&["WAIT"], settings.replicas).await?;
             let have = number(&reply).unwrap_or(0);
             if have < replicas {
-                let reason = format!("{have} of {replicas} replicas have the grant; it was given back");
+                let reason = format!("{have} of {replicas} replicas have the grant; the lock was released");
                 return Err(self.error(Kind::Unavailable, reason));
             }
         }
@@ -28,7 +28,7 @@ impl Attempt {
             };
             let want = replicas.saturating_add(1);
             if have < want {
-                let reason = format!("{have} of {want} servers wrote the grant to disk; it was given back");
+                let reason = format!("{have} of {want} servers wrote the grant to disk; the lock was released");
                 return Err(self.error(Kind::Unavailable, reason));
             }
         }
@@ -38,7 +38,7 @@ impl Attempt {
     /// A server that cannot confirm, because it lacks WAITAOF or an AOF, is of no use for this lock.
     async fn confirmed(&mut self, words: &[&str], replicas: u32) -> Result<Value, Failure> {
         let Some(connection) = self.connection.clone() else {
-            return Err(Failure::broken("the connection of the grant is gone"));
+            return Err(Failure::broken("the connection that got the grant has closed"));
         };
         let within = self.request.settings.within;
         let mut cmd = Cmd::new();

@@ -215,7 +215,7 @@ impl Router {
             return Ok(known);
         }
         self.refresh(timeout).await?;
-        self.address(key).ok_or_else(|| Failure::broken("no server of the cluster has the slot of the key"))
+        self.address(key).ok_or_else(|| Failure::broken("no server of the cluster serves the slot of the key"))
     }
 
     /// One exchange with the key's server.

@@ -139,7 +139,7 @@ async fn listen(subscription: Arc<Subscription>, key: Vec<u8>) {
                 span = SHORTEST;
                 watch(reach, &connection).await;
                 if !reach.closed.is_fired() {
-                    log::warn!("serverlock: the connection for waiting was lost, and is opened again");
+                    log::warn!("serverlock: the connection for waiting was lost; opening a new one");
                 }
             }
             Err(failure) if !failure.is_connection_lost() && !failure.may_pass() => {

@@ -37,7 +37,7 @@ final class Keeper
             return $hold->lost;
         }
         if ($hold->connection !== null && !$hold->connection->isOpen()) {
-            $this->lose($hold, 'the connection of its session has ended', isGone: true);
+            $this->lose($hold, 'the connection of its session has closed', isGone: true);
         } elseif (Clock::now() >= $hold->lostAt()) {
             $this->lose($hold, 'its lease was not renewed in time');
         }
@@ -176,7 +176,7 @@ final class Keeper
     public function over(Hold $hold): LockLostException
     {
         return $this->lost($hold)
-            ?? new LockLostException($hold->request->name, 'lost: its grant was over before it was released');
+            ?? new LockLostException($hold->request->name, 'lost: its grant had ended before it was released');
     }
 
     /**

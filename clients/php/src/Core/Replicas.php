@@ -45,7 +45,7 @@ final class Replicas
     private static function demand(Request $request, int|float $have, int $want, string $what): void
     {
         if ($have < $want) {
-            $reason = "$have of $want $what the grant; it was given back";
+            $reason = "$have of $want $what the grant; the lock was released";
             throw new LockUnavailableException($request->name, $reason);
         }
     }

@@ -164,7 +164,7 @@ class Hold:
             return first
 
     def _released_late(self) -> LockLost:
-        return LockLost(self.key, "lost: its grant was over before it was released")
+        return LockLost(self.key, "lost: its grant had ended before it was released")
 
     def _stop_work(self) -> None:
         """Stops the work of a holder that lost the lock, in the language's own way."""

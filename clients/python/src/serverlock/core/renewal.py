@@ -176,7 +176,7 @@ class Timer:
         elif reply == 0:
             hold._lose("somebody has taken it away", gone=True)
         else:
-            self._log.warning("renewing the lock %s failed, and is tried again: %s", hold.key, reply)
+            self._log.warning("renewing the lock %s failed; trying again: %s", hold.key, reply)
             self._schedule(hold, min(hold._lease.lost_at, now() + max(hold._lease.seconds / 20, 0.01)))
 
 

@@ -13,7 +13,7 @@ async def confirm(connection: Connection | Session | None, request: Request, tim
     timeout: for the reply, after `replicas_within`.
     """
     if connection is None:
-        raise kinds.typed(ConnectionLost(ConnectionError("the connection of the grant is gone")), request.name)
+        raise kinds.typed(ConnectionLost(ConnectionError("the connection that got the grant has closed")), request.name)
     within, timeout = round(request.replicas_within * 1000), request.replicas_within + timeout
     try:
         if request.replicas:
@@ -28,4 +28,4 @@ async def confirm(connection: Connection | Session | None, request: Request, tim
 
 def _demand(request: Request, what: str, have: Reply, want: int) -> None:
     if not isinstance(have, int) or have < want:
-        raise LockUnavailable(request.name, f"{have} of {want} {what} have the grant; it was given back")
+        raise LockUnavailable(request.name, f"{have} of {want} {what} have the grant; the lock was released")

@@ -112,7 +112,7 @@ class Subscription:
                 if self._is_closed:
                     return
                 if self.is_up:
-                    self._log.warning("the connection for waiting was lost, and is opened again: %s", error)
+                    self._log.warning("the connection for waiting was lost; opening a new one: %s", error)
                 pause = min(1.0, pause * 2 or 0.05)
             finally:
                 self.is_up = False

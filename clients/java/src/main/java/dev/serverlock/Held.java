@@ -129,7 +129,7 @@ public final class Held implements AutoCloseable {
         if (!wasHeld) {
             throw lost != null
                     ? lost
-                    : new LockLostException(key(), "lost: its grant was over before it was released", null);
+                    : new LockLostException(key(), "lost: its grant had ended before it was released", null);
         }
     }
 

@@ -118,7 +118,7 @@ public final class Engine {
         sessions.add(hold.connection());
         hold.connection().onEnd(() -> {
             sessions.remove(hold.connection());
-            hold.lose("the connection of its session has ended", true);
+            hold.lose("the connection of its session has closed", true);
         });
     }
 

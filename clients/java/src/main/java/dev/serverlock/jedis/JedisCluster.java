@@ -39,7 +39,7 @@ final class JedisCluster implements Cluster {
             address = known == null ? null : known[Slots.of(key)];
         }
         if (address == null) {
-            throw new ServerException("no server of the cluster has the slot of the key, or none answers", null);
+            throw new ServerException("no server of the cluster serves the slot of the key, or none answers", null);
         }
         return nodeAt(address);
     }

@@ -30,7 +30,7 @@ final class LettuceCluster implements Cluster {
     public Node node(byte[] key) {
         RedisClusterNode master = connection.getPartitions().getMasterBySlot(Slots.of(key));
         if (master == null) {
-            throw new ServerException("no server of the cluster has the slot of the key", null);
+            throw new ServerException("no server of the cluster serves the slot of the key", null);
         }
         return node(master.getUri());
     }

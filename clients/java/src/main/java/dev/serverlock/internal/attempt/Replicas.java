@@ -20,7 +20,7 @@ final class Replicas {
     /** Throws unless enough replicas and disks have the grant in time. timeout: for one reply, in nanoseconds. */
     static void await(Connection connection, Request request, long timeout) throws InterruptedException {
         if (connection == null) {
-            throw new ConnectionLost("the connection of the grant is gone");
+            throw new ConnectionLost("the connection that got the grant has closed");
         }
         long patience = request.within() + timeout;
         long within = Clock.milliseconds(request.within());
@@ -30,7 +30,7 @@ final class Replicas {
             if (!(reply instanceof Long have) || have < request.replicas()) {
                 throw new LockUnavailableException(
                         request.name(),
-                        reply + " of " + request.replicas() + " replicas have the grant; it was given back",
+                        reply + " of " + request.replicas() + " replicas have the grant; the lock was released",
                         null);
             }
         }
@@ -45,7 +45,7 @@ final class Replicas {
             }
             if (have < 1 + request.replicas()) {
                 String counted = have + " of " + (1 + request.replicas()) + " servers wrote the grant to disk";
-                throw new LockUnavailableException(request.name(), counted + "; it was given back", null);
+                throw new LockUnavailableException(request.name(), counted + "; the lock was released", null);
             }
         }
     }

@@ -127,7 +127,7 @@ public final class Subscription {
                     span = SHORTEST_PAUSE;
                     watch(subscribed);
                     if (!context.isClosed()) {
-                        context.warn("the connection for waiting was lost, and is opened again", null);
+                        context.warn("the connection for waiting was lost; opening a new one", null);
                     }
                 } catch (ReplyError reply) {
                     if (!Errors.mayPass(reply)) {

@@ -216,7 +216,7 @@ public final class Renewal {
             return;
         }
         commands.fallsBack(hold, error);
-        context.warn("renewing the lock " + hold.request().name() + " failed, and is tried again", error);
+        context.warn("renewing the lock " + hold.request().name() + " failed; trying again", error);
         long pause = Math.max(hold.request().lease() / 20, 10 * Clock.MILLISECOND);
         timer.again(hold, Math.min(hold.lostAt(), context.now() + pause));
     }

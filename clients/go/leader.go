@@ -48,7 +48,7 @@ func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token i
 			if !errors.Is(err, ErrTimeout) && ctx.Err() == nil {
 				if known != err.Error() {
 					known = err.Error()
-					l.engine.warn("an attempt to become the leader failed; trying again", "error", err)
+					l.engine.warn("campaigning failed; trying again", "error", err)
 				}
 				pause(ctx, l.engine.closed, span)
 			}

@@ -60,7 +60,7 @@ final class Leader
                         $known = $error->getMessage();
                         $context = ['error' => $known];
                         $logger = $this->engine->resources->logger;
-                        $logger?->warning('serverlock: an attempt to become the leader failed; trying again: {error}', $context);
+                        $logger?->warning('serverlock: campaigning failed; trying again: {error}', $context);
                     }
                     Clock::pause($this->pause);
                 }

@@ -24,7 +24,7 @@ final class TickServer implements Client
     public float $leaseEnds = 0.0;
     /** @var list<list<string|int|float>> */
     public array $sent = [];
-    /** @var array<string, list<mixed>> the next replies to a command instead of the usual ones; exceptions are thrown */
+    /** @var array<string, list<mixed>> replies to a command instead of the usual ones; exceptions are thrown */
     public array $replies = [];
     /** @var array<string, list<float>> how long the next replies to a command take */
     public array $takes = [];

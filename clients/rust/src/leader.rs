@@ -104,7 +104,7 @@ impl Campaign {
                 _ => {
                     if error.to_string() != known {
                         known = error.to_string();
-                        log::warn!("serverlock: an attempt to become the leader failed; trying again: {error}");
+                        log::warn!("serverlock: campaigning failed; trying again: {error}");
                     }
                     self.pause(request).await;
                 }

@@ -72,7 +72,8 @@ final class Attempt
             $this->goOn();
             $grant = $this->get();
             if ($this->request->options->replicas > 0 || $this->request->options->fsync) {
-                $connection = $this->connection ?? throw new ConnectionLost('the connection that got the grant has closed');
+                $connection = $this->connection
+                    ?? throw new ConnectionLost('the connection that got the grant has closed');
                 Replicas::confirm($connection, $this->request, $this->resources->timeout);
             }
         } catch (\Throwable $error) { // even from the application's signal handler

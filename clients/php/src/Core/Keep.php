@@ -14,7 +14,7 @@ use Serverlock\Exception\LockLostException;
  */
 final class Keep
 {
-    /** An EXTEND's lease counts from when the server runs it, so an EXTEND that takes longer than this is sent again. */
+    /** An EXTEND's lease counts from when the server runs it, so one that takes longer than this is sent again. */
     public const LATE = 0.25;
     private const COPIES = 3;
     /** A lease that ends earlier than it should by more than this, or later by more than MOST_LATE, is corrected. */

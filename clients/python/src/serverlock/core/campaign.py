@@ -60,7 +60,7 @@ class Campaign(Generic[H]):
                 hold = await self._engine.acquire(self._manager, self._request, self._kind)
             except LockError as error:
                 if not isinstance(error, TimeoutError):
-                    self._engine.log.debug("an attempt to become the leader failed; trying again: %s", error)
+                    self._engine.log.debug("campaigning failed; trying again: %s", error)
                 await self._flag.wait(PAUSE if self._request.wait == 0 else min(PAUSE, self._request.lease / 3))
                 continue
             self.hold = hold

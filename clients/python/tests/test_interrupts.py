@@ -1,6 +1,7 @@
 """A caller that is interrupted, then again while giving up: nothing is left behind on the server."""
 
 import sys
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ class Interrupts(unittest.TestCase):
     def interrupt(self, *commands: str) -> list[str]:
         """Interrupts the caller once in each of these commands: the server gets only the first of them."""
         wire: Any = self.locks._engine().wire
-        call, left = wire.call, list(commands)
+        self.call = call = wire.call
+        left = list(commands)
 
         async def interrupted(key: bytes, words: Any, timeout: float) -> Any:
             if words[0] not in left:
@@ -58,6 +60,19 @@ class Interrupts(unittest.TestCase):
             held.release()
         self.assertEqual(left, ["LOCK.CHECK"])
         until("the lock is free", lambda: self.conn.info("a")["state"] == "free")
+
+    def test_an_interrupted_release_holds_the_lock_for_at_least_its_time(self) -> None:
+        for runs_first in (True, False):
+            key = f"job {runs_first}"
+            began = time.monotonic()
+            held = self.locks.lock(key, 30, at_least=2).acquire()
+            left = self.interrupt("LOCK.EXTEND") if runs_first else self.interrupt("", "LOCK.EXTEND")
+            with self.assertRaises(Interrupt):
+                held.release()
+            self.assertNotIn("LOCK.EXTEND", left)
+            self.locks._engine().wire.call = self.call
+            until("the lock is free", lambda key=key: self.conn.info(key)["state"] == "free")
+            self.assertGreater(time.monotonic() - began, 1.9)
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ class Engine:
             raise
         finally:
             if not is_settled:  # the caller was interrupted
-                self._owe_release(hold)
+                self._owe_release(hold, 0.0 if was_lost else hold._granted + request.at_least)
             hold._dropped = None
             if session is not None:
                 await self.runtime.finish(lambda: self.resources.sessions.drop(session, hold))
@@ -259,19 +259,31 @@ class Engine:
     async def _settle(self, request: Request, grant: Grant) -> Reply:
         return await self._send(request, grant, lambda way: way.release(request, grant.token))
 
-    def _owe_release(self, hold: Hold) -> None:
-        self._debts.owe(hold._lease.ends_at, self._settling(hold))
+    def _owe_release(self, hold: Hold, at: float = 0.0) -> None:
+        """at: when `at_least` has passed."""
+        wait = at - now()
+        if wait > 0:
+            self._debts.owe(at, lambda: self._cut_lease(hold, at - now()))
+            self._debts.owe(at + 1, self._settling(hold), after=wait)
+        else:
+            self._debts.owe(hold._lease.ends_at, self._settling(hold))
 
     def _settling(self, hold: Hold) -> Debt:
         return lambda: self._settle(hold._request, hold._grant)
 
     async def _release_later(self, hold: Hold, wait: float) -> bool:
         """Cuts the lease to what is left of `at_least`. The timer then releases the lock."""
-        lease_ms = max(1, round(wait * 1000))
-        reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
+        try:
+            reply = await self._cut_lease(hold, wait)
+        except (ReplyError, ConnectionLost) as error:
+            raise kinds.typed(error, hold.key) from error
         at, settle = now() + wait, self._settling(hold)
         self._timer.later(at, lambda: self._debts.owe(at + 1, settle))
         return bool(reply == 1)
+
+    async def _cut_lease(self, hold: Hold, wait: float) -> Reply:
+        lease_ms = max(1, round(wait * 1000))
+        return await self._send(hold._request, hold._grant, lambda way: way.extend(hold._request, hold.token, lease_ms))
 
     # Locks that outlive their holds
 

@@ -63,6 +63,24 @@ export class Callers {
     signal?.removeEventListener('abort', listener.aborted);
   }
 
+  /**
+   * Awaits the work for a caller. If its signal is aborted or the manager is closed, this rejects, and the work goes on
+   * for others.
+   */
+  async awaits<T>(request: Request, signal: AbortSignal | undefined, work: Promise<T>): Promise<T> {
+    let giveUp = (_: unknown): void => undefined;
+    const gaveUp = new Promise<never>((_, reject) => {
+      giveUp = reject;
+    });
+    const caller: Endable = { request, signal, isBackground: false, giveUp };
+    this.enter(caller);
+    try {
+      return await Promise.race([work, gaveUp]);
+    } finally {
+      this.leave(caller);
+    }
+  }
+
   /** Ends all attempts; `reason` creates the error for each. */
   close(reason: (attempt: Endable) => unknown): void {
     for (const attempt of this.#attempts) attempt.giveUp(reason(attempt));

@@ -11,10 +11,12 @@ import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } 
 import { ConnectionLost, mayPass, ReplyError, read, typed } from './failures.js';
 import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
+import { Keeping } from './keeping.js';
 import type { Hooks, LockOptions } from './options.js';
-import { Portable } from './portable.js';
+import { MARGIN, Portable } from './portable.js';
 import { Timer } from './renewal.js';
 import type { Request } from './request.js';
+import { ServerClock } from './server-clock.js';
 import { Subscription } from './subscription.js';
 import type { Connection, Wire, Word, Words } from './wire.js';
 
@@ -27,7 +29,7 @@ export interface Settings {
 }
 
 const ASK_FOR_MODULE = 5000;
-/** How long a copy of an ACQUIRE may still run after its connection was closed. */
+/** How long a copy of a command may still run after its connection was closed. */
 const STILL_RUNS = 2000;
 
 export class Engine {
@@ -37,6 +39,8 @@ export class Engine {
   readonly connections: Connections;
   readonly blocking: Blocking;
   readonly portable: Portable;
+  readonly serverClock: ServerClock;
+  readonly #keeping: Keeping;
   /** The holds of the scopes around the running call. Code started in a scope may outlive it. */
   readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
   readonly callers = new Callers();
@@ -63,6 +67,8 @@ export class Engine {
     this.connections = new Connections(reach);
     this.blocking = new Blocking(reach);
     this.portable = new Portable(reach, this.subscription);
+    this.serverClock = new ServerClock(reach);
+    this.#keeping = new Keeping(this, STILL_RUNS);
   }
 
   warn(text: string): void {
@@ -81,19 +87,38 @@ export class Engine {
     }
   }
 
-  /** Runs the work in a scope of that hold. Scopes whose holds have ended are dropped, so that they do not pile up. */
-  within<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
+  /**
+   * Runs the work in a scope of that hold, and returns its result. `end` ends the hold of work that has succeeded, and
+   * resolves to whether the lock was held to the end.
+   */
+  async within<T>(held: Held, work: () => T | Promise<T>, end: () => Promise<boolean>): Promise<T> {
+    // Scopes whose holds have ended are dropped, so that they do not pile up.
     const around = (this.#scopes.getStore() ?? []).filter((one) => one.isHeld);
-    return kept(held, () => this.#scopes.run([...around, held], work));
+    let result: T;
+    try {
+      result = await kept(held, () => this.#scopes.run([...around, held], work));
+    } catch (error) {
+      // The caller gets the work's error, unless it comes from our own signal.
+      if (!held._ended) await held.release().catch(() => false);
+      const isOurs = held.signal.aborted && (error === held.signal.reason || (error as Error)?.name === 'AbortError');
+      throw isOurs ? (held.lost ?? error) : error;
+    }
+    if (!held._ended && !(await end())) throw held.lost ?? held._over();
+    return result;
   }
 
-  async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {
+  /** Throws if this caller may not ask for the lock. */
+  refuse(request: Request): void {
     if (this.isClosed) throw new LockMisuseError(request.name, 'its manager is closed');
     for (const held of this.#scopes.getStore() ?? []) {
       if (held._request.excludes(request) && held.isHeld) {
         throw new LockMisuseError(request.name, 'this caller already holds it, in a scope around this call');
       }
     }
+  }
+
+  async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {
+    this.refuse(request);
     const attempt = new Attempt(this, request, isBackground, signal);
     let held: Held;
     try {
@@ -175,8 +200,13 @@ export class Engine {
   }
 
   renew(held: Held, timeout: number): Promise<unknown> {
+    return this.sendExtend(held, held._request.lease, timeout);
+  }
+
+  /** Sends an EXTEND that may be sent twice. */
+  sendExtend(held: Held, lease: number, timeout: number): Promise<unknown> {
     const request = held._request;
-    return held._form.extend(request, held.token, request.lease, this.#surely(request, timeout));
+    return held._flights.add(held._form.extend(request, held.token, lease, this.#surely(request, timeout)));
   }
 
   #surely(request: Request, timeout: number): Send {
@@ -189,7 +219,9 @@ export class Engine {
     held._extending(sent, lease);
     let reply: unknown;
     try {
-      reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, lease, send));
+      reply = await this.#ask(held, (form, send) =>
+        held._flights.add(form.extend(held._request, held.token, lease, send)),
+      );
     } finally {
       held._extended(sent, lease, reply === 1);
       this.timer.add(held);
@@ -328,6 +360,33 @@ export class Engine {
         throw error;
       }
     };
+  }
+
+  /**
+   * Ends a hold whose lock stays until then, by the clock of leases; if that has passed, the lock is released. `isLong`:
+   * its lease has that end already. Resolves to whether the lock was held to the end of the hold.
+   */
+  async keep(held: Held, until: number, isLong: boolean): Promise<boolean> {
+    if (held.lost || now() >= until) return this.release(held);
+    held._ended = true;
+    this.timer.forget();
+    const inTime = isLong || (await this.#keeping.keep(held, until));
+    if (this.options.hooks.released)
+      this.callBack(() => this.options.hooks.released?.(held.key, now() - held._granted, inTime));
+    return inTime;
+  }
+
+  /** Releases a hold's lock in the background. */
+  giveUp(held: Held): void {
+    if (held._ended) return;
+    held._ended = true;
+    this.timer.forget();
+    this.timer.owe(held._sent + held._lease, this.#settling(held));
+  }
+
+  /** What the server adds to the hold's leases. */
+  async margin(held: Held): Promise<number> {
+    return held._form === this.portable ? MARGIN : this.serverClock.readMargin(held._request.key);
   }
 
   /** Called once for each lost hold. */

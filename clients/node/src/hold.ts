@@ -3,6 +3,7 @@
 import { type Key, msOf } from './checks.js';
 import { now } from './clock.js';
 import { LockLostError } from './errors.js';
+import { Flights } from './flights.js';
 import type { Form } from './form.js';
 import type { Request } from './request.js';
 import type { Connection } from './wire.js';
@@ -88,6 +89,7 @@ export class Held {
   #lost: LockLostError | undefined;
   #onTheirWay = 0;
   #least: Lease = [0, 0];
+  #flights: Flights | undefined;
   /** Created on demand, because one controller costs more than the rest of a hold. */
   #abort: AbortController | undefined;
 
@@ -176,6 +178,12 @@ export class Held {
     if (!this._ended && !(await this.release())) throw this.lost ?? this._over();
   }
 
+  /** @internal The EXTENDs that the server may still run. Created on demand: most holds are never extended. */
+  get _flights(): Flights {
+    this.#flights ??= new Flights();
+    return this.#flights;
+  }
+
   /** @internal A tenth of the lease before it ends. */
   get _lostAt(): number {
     return this._sent + this._lease * (this._request.timed ? 1 : 0.9);
@@ -215,4 +223,12 @@ export class Held {
   _over(): LockLostError {
     return new LockLostError(this.key, 'lost: its grant had ended before it was released');
   }
+}
+
+/** The held lock of one tick. */
+export interface HeldOnce extends Held {
+  /** The number of the tick: how many periods after the beginning of 1970 it begins, by the server's clock. */
+  readonly tick: number;
+  /** Whether the lease of a process that ran expired within this tick's window: its work may be half done. */
+  readonly recovered: boolean;
 }

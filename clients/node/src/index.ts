@@ -31,8 +31,9 @@ export {
   LockUnavailableError,
   LockUnavailableError as LockUnavailable,
 } from './errors.js';
-export { Held, type Predecessor } from './hold.js';
+export { Held, type HeldOnce, type Predecessor } from './hold.js';
 export { Leader, type Leadership } from './leader.js';
 export { type IoredisClient, Lock, Locks, type NodeRedisClient, type RedisClient } from './locks.js';
-export type { AcquireOptions, Hooks, LeaderHooks, LockOptions, ManagerOptions } from './options.js';
+export { Once, type Outcome } from './once.js';
+export type { AcquireOptions, Hooks, LeaderHooks, LockOptions, ManagerOptions, OnceOptions } from './options.js';
 export type { LockTerms } from './terms.js';

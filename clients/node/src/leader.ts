@@ -5,6 +5,7 @@ import { LockTimeoutError } from './errors.js';
 import type { Held } from './hold.js';
 import type { LeaderHooks } from './options.js';
 import type { Request } from './request.js';
+import { fieldsOf } from './wire.js';
 
 /** The current leader; token and owner are null while there is no leader. */
 export interface Leadership {
@@ -102,10 +103,7 @@ export class Leader {
     } catch {
       return { token: null, owner: null };
     }
-    const fields = new Map<string, unknown>();
-    if (Array.isArray(reply)) for (let at = 0; at < reply.length; at += 2) fields.set(String(reply[at]), reply[at + 1]);
-    else if (reply instanceof Map) for (const [name, value] of reply) fields.set(String(name), value);
-    else for (const [name, value] of Object.entries(reply as object)) fields.set(name, value);
+    const fields = fieldsOf(reply);
     const [token, owner] = [fields.get('token'), fields.get('owner')];
     if (String(fields.get('state')) !== 'held' || !token) return { token: null, owner: null };
     return { token: Number(token), owner: owner === null || owner === undefined ? null : String(owner) };

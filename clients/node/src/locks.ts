@@ -7,6 +7,7 @@ import type { Held } from './hold.js';
 import { ioredisWire, isIoredis } from './ioredis.js';
 import { Leader } from './leader.js';
 import { isNodeRedis, nodeRedisWire } from './node-redis.js';
+import { Once, scheduleOf } from './once.js';
 import {
   ACQUIRE_OPTIONS,
   type AcquireOptions,
@@ -16,6 +17,7 @@ import {
   type LockOptions,
   MANAGER_OPTIONS,
   type ManagerOptions,
+  type OnceOptions,
 } from './options.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
 import { LOCK_OPTIONS } from './terms.js';
@@ -102,6 +104,17 @@ export class Locks {
     return this.#lockOf([keyOf(key)], lease, options, [], false, true);
   }
 
+  /**
+   * Runs a body once for each tick, in one of the processes that ask: for cron jobs and schedulers. Durations are
+   * milliseconds.
+   *
+   * Ticks begin at multiples of the period, which is at least 10 s, on the server's clock. A call is for the nearest
+   * tick. The tick ends half a period after it begins, and nobody else runs it until then.
+   */
+  once(key: Key, period: number, options: OnceOptions = {}): Once {
+    return Once._of(this.#engine, scheduleOf(keyOf(key), period, options, this.#wire.prefix));
+  }
+
   /** Returns a Leader, which campaigns for the key from `start` until `stop`. */
   leader(key: Key, lease: number, options: Omit<LockOptions, 'onLost'> & LeaderHooks = {}): Leader {
     const name = shown([keyOf(key)]);
@@ -174,16 +187,10 @@ export class Lock {
     if (typeof work !== 'function')
       throw new LockBadArgumentError(this.#request.name, `work is ${String(work)}, not a function`);
     const held = await this.acquire(options);
-    let result: T;
-    try {
-      result = await this.#engine.within(held, () => work(held.signal, held));
-    } catch (error) {
-      // The caller gets the work's error, unless it comes from our own signal.
-      if (!held._ended) await held.release().catch(() => false);
-      const isOurs = held.signal.aborted && (error === held.signal.reason || (error as Error)?.name === 'AbortError');
-      throw isOurs ? (held.lost ?? error) : error;
-    }
-    if (!held._ended && !(await held.release())) throw held.lost ?? held._over();
-    return result;
+    return this.#engine.within(
+      held,
+      () => work(held.signal, held),
+      () => held.release(),
+    );
   }
 }

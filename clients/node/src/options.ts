@@ -1,13 +1,26 @@
 /** What callers may set. */
 
 import type { LockError, LockLostError } from './errors.js';
-import type { Held } from './hold.js';
+import type { Held, HeldOnce } from './hold.js';
 import { LOCK_OPTIONS, type LockTerms } from './terms.js';
 
 /** Options of a lock. Durations are milliseconds. */
 export interface LockOptions extends LockTerms {
   /** Called once with the hold when it is lost; `held.signal` is aborted as well. */
   onLost?: (held: Held) => void;
+}
+
+/** Options of `once`. Durations are milliseconds. */
+export interface OnceOptions extends Pick<LockTerms, 'owner' | 'replicas' | 'replicasWithin' | 'fsync' | 'maxHold'> {
+  /**
+   * How soon another process may run the tick if one dies. At most half of the period. Default: 10 s, or a quarter of
+   * the period if that is shorter.
+   */
+  lease?: number;
+  /** Whether a tick runs again if its process dies. If not, its lock is not renewed. Default: true. */
+  rerun?: boolean;
+  /** Called once with the hold when it is lost; `held.signal` is aborted as well. */
+  onLost?: (held: HeldOnce) => void;
 }
 
 /** Options of an attempt. */
@@ -59,6 +72,17 @@ export const MANAGER_OPTIONS: Names<ManagerOptions> = {
   warnWithoutModule: true,
   hooks: true,
   warn: true,
+};
+/** @internal */
+export const ONCE_OPTIONS: Names<OnceOptions> = {
+  lease: true,
+  rerun: true,
+  owner: true,
+  replicas: true,
+  replicasWithin: true,
+  fsync: true,
+  maxHold: true,
+  onLost: true,
 };
 /** @internal */
 export const LEADER_OPTIONS: Names<LockOptions & LeaderHooks> = { ...LOCK_OPTIONS, onElected: true };

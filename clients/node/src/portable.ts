@@ -13,7 +13,8 @@ import type { Request } from './request.js';
 import type { Subscription } from './subscription.js';
 import type { Reach, Word } from './wire.js';
 
-const MARGIN = 1000;
+/** What the script adds to each lease, in milliseconds. */
+export const MARGIN = 1000;
 const RETENTION = 60_000;
 /** How long an answer about the eviction policy is valid. A failover may bring in a different server. */
 const POLICY_COUNTS = 60_000;

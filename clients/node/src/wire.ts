@@ -80,5 +80,14 @@ export function asked(ask: () => Promise<unknown>): Promise<unknown> {
 export const noReply = (timeout: number, settled?: Promise<unknown>): ConnectionLost =>
   new ConnectionLost(new Error(`no reply within ${timeout} ms`), settled);
 
+/** A map's fields, in RESP2 or RESP3, as either library returns them. */
+export function fieldsOf(reply: unknown): Map<string, unknown> {
+  const fields = new Map<string, unknown>();
+  if (Array.isArray(reply)) for (let at = 0; at < reply.length; at += 2) fields.set(String(reply[at]), reply[at + 1]);
+  else if (reply instanceof Map) for (const [name, value] of reply) fields.set(String(name), value);
+  else for (const [name, value] of Object.entries(reply ?? {})) fields.set(name, value);
+  return fields;
+}
+
 export const text = (words: Words): (string | Buffer)[] =>
   words.map((word) => (typeof word === 'number' ? String(word) : word));

@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
 const folder = process.env.SERVERLOCK;
-const { Locks, LockError, LockRefusedError } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
+const { Locks, LockError, LockRefusedError, Once } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
 const require = createRequire(`${folder}/`);
 const library = process.argv[2];
 
@@ -103,13 +103,22 @@ async function clientOf(at, protocol, keyPrefix) {
 
 const keyOf = (key) => (key !== null && typeof key === 'object' ? Buffer.from(key.hex, 'hex') : key);
 
+/** The callback that reports a loss. */
+const reports = (order, name) => (held) => {
+  say({ event: 'lost', ...name, text: String(held.lost?.message) });
+  return sleep(order.lost_takes_ms ?? 0);
+};
+
+function onceOf(order, name) {
+  const options = { onLost: reports(order, name) };
+  const fields = { lease_ms: 'lease', rerun: 'rerun', owner: 'owner', max_hold_ms: 'maxHold' };
+  for (const [field, option] of Object.entries(fields)) if (field in order) options[option] = order[field];
+  return managers[order.manager].once(keyOf(order.key), order.period_ms, options);
+}
+
 function lockOf(order, name) {
   const locks = managers[order.manager];
-  const onLost = (held) => {
-    say({ event: 'lost', ...name, text: String(held.lost?.message) });
-    return sleep(order.lost_takes_ms ?? 0);
-  };
-  const options = { onLost };
+  const options = { onLost: reports(order, name) };
   for (const field of ['session', 'owner', 'details', 'replicas', 'fsync'])
     if (field in order) options[field] = order[field];
   const durations = {
@@ -182,27 +191,19 @@ const acts = {
     const gaveUp = signalOf(order);
     const body = { lock: theLock(order, { scope: order.scope }), held: undefined };
     bodies[order.scope] = body;
-    await body.lock.run(
-      async (signal, held) => {
-        body.held = held;
-        say({ event: 'entered', scope: order.scope, token: held.token });
-        for (;;) {
-          const work = await new Promise((resolve, reject) => {
-            body.run = resolve;
-            const stop = () => {
-              say({ event: 'stopped', scope: order.scope });
-              if (!order.stays) reject(signal.reason);
-            };
-            if (signal.aborted) order.stays || stop();
-            else signal.addEventListener('abort', stop, { once: true });
-          });
-          if (work === 'leave') return;
-          if (work === 'fail') throw new Work('the work failed');
-          await work();
-        }
-      },
-      { signal: gaveUp },
-    );
+    await body.lock.run(bodyOf(order, body), { signal: gaveUp });
+  },
+  async once(order) {
+    const signal = signalOf(order);
+    const once = onceOf(order, { scope: order.scope });
+    if (!('scope' in order)) {
+      const { outcome, value } = await once.run((_, held) => `tick ${held.tick}`, { signal });
+      return { outcome, value: value ?? null };
+    }
+    const body = { lock: once, held: undefined };
+    bodies[order.scope] = body;
+    const { outcome } = await once.run(bodyOf(order, body), { signal });
+    return { outcome };
   },
   leave: (order) => bodies[order.scope].run('leave'),
   fail: (order) => bodies[order.scope].run('fail'),
@@ -212,7 +213,12 @@ const acts = {
       const run = 'worker' in order ? workers[order.worker] : bodies[order.scope].run;
       run(async () => {
         try {
-          const held = await bodies[order.scope].lock.acquire();
+          const { lock } = bodies[order.scope];
+          if (lock instanceof Once) {
+            const { outcome } = await lock.run(() => undefined);
+            return resolve({ outcome });
+          }
+          const held = await lock.acquire();
           if ('hold' in order) holds[order.hold] = held;
           resolve(shown(held));
         } catch (error) {
@@ -295,6 +301,26 @@ const acts = {
   },
 };
 
+/** The work of a scope, which lasts until the order `leave` or `fail`. */
+const bodyOf = (order, body) => async (signal, held) => {
+  body.held = held;
+  say({ event: 'entered', scope: order.scope, token: held.token });
+  for (;;) {
+    const work = await new Promise((resolve, reject) => {
+      body.run = resolve;
+      const stop = () => {
+        say({ event: 'stopped', scope: order.scope });
+        if (!order.stays) reject(signal.reason);
+      };
+      if (signal.aborted) order.stays || stop();
+      else signal.addEventListener('abort', stop, { once: true });
+    });
+    if (work === 'leave') return;
+    if (work === 'fail') throw new Work('the work failed');
+    await work();
+  }
+};
+
 /** A worker that is started in a scope and outlives it. */
 async function work(name, begun) {
   for (;;) {
@@ -352,6 +378,7 @@ const can = [
   'queue',
   'few_threads',
   'half_open',
+  'once',
   ...(library === 'ioredis' ? ['prefix'] : []),
   ...(globalThis.gc ? ['drop'] : []),
 ];

@@ -11,17 +11,17 @@ const ts = createRequire(`${process.env.SERVERLOCK}/`)('typescript');
 const src = join(import.meta.dirname, '../src');
 
 const LAYERS = [
-  ['clock', 'errors', 'semaphore', 'slot'],
+  ['clock', 'errors', 'semaphore', 'slot', 'ticks'],
   ['checks', 'failures'],
-  ['terms', 'wire'],
-  ['blocking', 'connections', 'ioredis', 'node-redis', 'request', 'subscription'],
+  ['flights', 'terms', 'wire'],
+  ['blocking', 'connections', 'ioredis', 'node-redis', 'request', 'server-clock', 'subscription'],
   ['callers', 'form', 'replicas'],
   ['commands', 'hold', 'portable'],
   ['options', 'renewal', 'resources'],
-  ['waiting'],
+  ['keeping', 'waiting'],
   ['attempt'],
   ['engine'],
-  ['leader'],
+  ['leader', 'once'],
   ['locks'],
   ['index', 'redlock'],
 ];

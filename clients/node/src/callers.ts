@@ -64,10 +64,11 @@ export class Callers {
   }
 
   /**
-   * Awaits the work for a caller. If its signal is aborted or the manager is closed, this rejects, and the work goes on
-   * for others.
+   * Starts work, and awaits it for a caller. If the caller's signal is aborted or the manager is closed, this rejects,
+   * and the work goes on for others.
    */
-  async awaits<T>(request: Request, signal: AbortSignal | undefined, work: Promise<T>): Promise<T> {
+  async awaits<T>(request: Request, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+    signal?.throwIfAborted();
     let giveUp = (_: unknown): void => undefined;
     const gaveUp = new Promise<never>((_, reject) => {
       giveUp = reject;
@@ -75,7 +76,7 @@ export class Callers {
     const caller: Endable = { request, signal, isBackground: false, giveUp };
     this.enter(caller);
     try {
-      return await Promise.race([work, gaveUp]);
+      return await Promise.race([work(), gaveUp]);
     } finally {
       this.leave(caller);
     }

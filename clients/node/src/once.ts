@@ -193,8 +193,7 @@ export class Once {
   async #unlessGivenUp<T>(work: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     const { request } = this.#schedule;
     try {
-      signal?.throwIfAborted();
-      const result = await this.#engine.callers.awaits(request, signal, work());
+      const result = await this.#engine.callers.awaits(request, signal, work);
       signal?.throwIfAborted();
       return result;
     } catch (error) {

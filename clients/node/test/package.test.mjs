@@ -111,7 +111,7 @@ test("the README's examples run in an empty project", () => {
   const blocks = [...readFileSync(join(home, 'README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(
     ([, block]) => block,
   );
-  assert.equal(blocks.length, 2);
+  assert.equal(blocks.length, 3);
   for (const block of blocks) {
     const example = block
       .replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`)
@@ -128,7 +128,7 @@ test('its types catch wrong calls', () => {
 import { Redis } from 'ioredis';
 import { createClientPool, createCluster, createSentinel } from 'redis';
 import { Cluster } from 'ioredis';
-import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, type LockErrorCode, type LockOptions, type ManagerOptions } from 'serverlock';
+import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, Once, type HeldOnce, type LockErrorCode, type LockOptions, type ManagerOptions, type OnceOptions, type Outcome } from 'serverlock';
 import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
 const lock: Lock = await new Redlock([new Redis()], { retryCount: 3 }).acquire(['a'], 1000);
 const name: string = await lock.redlock.using(['b'], 1000, async (signal) => signal.error?.message ?? ExecutionError.name);
@@ -147,6 +147,10 @@ new Locks(createClient(), manager).lock('a', 1000, options).acquire({ signal: Ab
 const held: Held = await locks[0]!.lock('a', 1000, { wait: 5 }).acquire();
 const sum: number = await locks[1]!.shared('a', 1000).run((signal: AbortSignal, held) => held.token + Number(signal.aborted));
 console.log(held.left() + sum);
+const schedule: OnceOptions = { lease: 5000, rerun: false, onLost: (one) => console.log(one.tick) };
+const once: Once = locks[0]!.once('a', 60_000, schedule);
+const ran: Outcome<number> = await once.run(async (signal: AbortSignal, held: HeldOnce) => held.tick + Number(held.recovered));
+if (ran.outcome !== 'elsewhere') console.log(ran.value.toFixed());
 `;
   const tsc = [
     join(modules, 'typescript/bin/tsc'),
@@ -162,6 +166,10 @@ console.log(held.left() + sum);
   const wrong = [
     "locks[0]!.lock('a', 1000, { wiat: 5 });",
     "locks[0]!.recover('a', 1000, { wait: 5 });",
+    "locks[0]!.once('a', 60_000, { wait: 5 });",
+    "locks[0]!.once('a');",
+    'ran.value.toFixed();',
+    'new Once();',
     'new Locks({});',
     'new Locks(new Map());',
     'new Locks(createClient().connect());',

@@ -3,8 +3,17 @@
 use std::time::Duration;
 
 /// The time since some earlier moment. Time during a suspend counts, because the server's clock keeps running.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(not(test))]
 pub(crate) fn now() -> Duration {
+    read()
+}
+
+#[cfg(test)]
+pub(crate) use tests::now;
+
+/// The system's clock for this.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn read() -> Duration {
     // The call fails only on kernels before 2.6.39, on which Rust does not run.
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
@@ -12,7 +21,7 @@ pub(crate) fn now() -> Duration {
 /// The time since this process first asked. `Instant` may stop during a suspend, so this counts the larger of the times
 /// that have passed on it and on the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn now() -> Duration {
+fn read() -> Duration {
     use std::sync::{LazyLock, Mutex};
     use std::time::{Instant, SystemTime};
 
@@ -64,8 +73,23 @@ pub(crate) fn milliseconds(span: Duration) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    pub(crate) fn now() -> Duration {
+        read().saturating_add(SUSPENDED.get())
+    }
+
+    /// From now on, this thread's clock is ahead by this much more, as after a suspend.
+    pub(crate) fn suspend(span: Duration) {
+        SUSPENDED.set(SUSPENDED.get().saturating_add(span));
+    }
 
     #[test]
     fn milliseconds_are_rounded_but_never_to_zero() {

@@ -13,7 +13,8 @@ use crate::request::Request;
 use crate::resources::Resources;
 
 const PAUSE: Duration = Duration::from_millis(250);
-const CANCELS_AGAIN: Duration = Duration::from_secs(2);
+/// How long the server may still run a call after its connection was closed.
+pub(crate) const LATE_COPY: Duration = Duration::from_secs(2);
 
 impl Resources {
     /// Pays the debt in the background, and retries until that succeeds, or until `until`.
@@ -42,7 +43,7 @@ impl Resources {
         is_reachable: bool,
         may_run: bool,
     ) {
-        let span = request.lease.saturating_add(CANCELS_AGAIN).max(self.reach.timeout);
+        let span = request.lease.saturating_add(LATE_COPY).max(self.reach.timeout);
         let (until, owed) = (now().saturating_add(span), Arc::clone(request));
         let debt = move |resources: Arc<Self>| {
             let request = Arc::clone(&owed);
@@ -52,12 +53,20 @@ impl Resources {
             self.owe(until, debt.clone());
         }
         if may_run {
-            let resources = Arc::clone(self);
-            self.reach.spawn(async move {
-                let _ = tokio::time::timeout(CANCELS_AGAIN, resources.reach.closed.wait()).await;
-                resources.owe(until, debt);
-            });
+            self.owe_late(until, debt);
         }
+    }
+
+    /// Pays the debt in the background once no earlier call can still be carried out.
+    pub(crate) fn owe_late<F>(self: &Arc<Self>, until: Duration, debt: impl Fn(Arc<Self>) -> F + Send + 'static)
+    where
+        F: Future<Output = Result<(), Failure>> + Send,
+    {
+        let resources = Arc::clone(self);
+        self.reach.spawn(async move {
+            let _ = tokio::time::timeout(LATE_COPY, resources.reach.closed.wait()).await;
+            resources.owe(until, debt);
+        });
     }
 
     /// Awaits the reply to a copy whose attempt continued without it. A copy that runs after the release gets the lock

@@ -40,11 +40,8 @@ impl Engine {
         &self.resources.reach.handle
     }
 
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        request: Arc<Request>,
-        cancel: Arc<Signal>,
-    ) -> Result<Arc<Hold>, Error> {
+    /// Fails if nothing may be sent for this request.
+    pub(crate) fn admit(&self, request: &Request) -> Result<(), Error> {
         request.check()?;
         if self.resources.is_inherited() {
             let reason = "its Locks belong to the process that this one was forked from: create new ones";
@@ -53,6 +50,15 @@ impl Engine {
         if self.resources.reach.closed.is_fired() {
             return Err(Error::new(Kind::Misuse, &request.name, "its Locks are closed"));
         }
+        Ok(())
+    }
+
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: Arc<Request>,
+        cancel: Arc<Signal>,
+    ) -> Result<Arc<Hold>, Error> {
+        self.admit(&request)?;
         let attempt = Attempt::new(Arc::clone(&self.resources), Arc::clone(&request), cancel);
         let began = attempt.began;
         let mut grant = attempt.run().await.inspect_err(|error| {
@@ -100,7 +106,7 @@ impl Engine {
             return Err(Error::new(Kind::Argument, &hold.request.name, reason));
         }
         hold.check()?;
-        let extending = hold.extending(now(), lease);
+        let Some(extending) = hold.extending(now(), lease) else { return hold.check() };
         self.timer.add(hold); // even if the caller no longer waits for the reply
         let reply = match hold.send(Command::Extend { token: hold.token, lease }).await {
             Err(Failure::Late(late)) => {

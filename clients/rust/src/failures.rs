@@ -212,6 +212,11 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
+/// A field of a reply like that of LOCK.INFO.
+pub(crate) fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a Value> {
+    fields.as_map_iter()?.find(|(field, _)| text(field) == name).map(|(_, value)| value)
+}
+
 /// The number of a reply, if it is one.
 pub(crate) fn number(value: &Value) -> Option<i64> {
     match value {

@@ -148,7 +148,7 @@ macro_rules! held_methods {
 
 /// The methods that describe locks, on a type with a field `owner: Arc<Owner>`.
 macro_rules! locks_methods {
-    ($lock:ident, $leader:ident) => {
+    ($lock:ident, $leader:ident, $once:ident) => {
         /// A lock that has one holder at a time.
         pub fn lock(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Alone)
@@ -176,6 +176,14 @@ macro_rules! locks_methods {
         /// attempt does not wait.
         pub fn recover(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
+        }
+
+        /// A body that runs once per period, of at least 10 s, in one of the processes that ask: for cron jobs. A call is
+        /// for the nearest multiple of the period on the server's clock. It does not wait, and needs permission to run
+        /// TIME.
+        pub fn once(&self, key: impl AsRef<[u8]>, period: std::time::Duration) -> $once {
+            let request = Arc::new($crate::once::request_of(key.as_ref(), period));
+            $once { owner: Arc::clone(&self.owner), request, period, reruns: true }
         }
 
         /// A campaign for a key, whose lock is held for as long as its holder lives. It waits for a minute at a time.

@@ -67,6 +67,8 @@ pub(crate) struct Hold {
     pub(crate) token: i64,
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) began: Duration,
+    /// When the granted request was sent.
+    pub(crate) requested: Duration,
     pub(crate) granted: Duration,
     /// Its session's connection.
     pub(crate) connection: Option<Arc<Connection>>,
@@ -90,6 +92,8 @@ struct State {
     /// How many EXTENDs are in flight, and the shortest of their leases.
     on_their_way: u32,
     shortest: Duration,
+    /// When an EXTEND last failed: the server may still run it a little later.
+    failed_at: Option<Duration>,
     lost: Option<Error>,
 }
 
@@ -131,6 +135,7 @@ impl Hold {
             is_renewing: false,
             on_their_way: 0,
             shortest: Duration::MAX,
+            failed_at: None,
             lost: None,
         };
         Self {
@@ -139,6 +144,7 @@ impl Hold {
             token: grant.token,
             predecessor: grant.predecessor,
             began,
+            requested: grant.sent,
             granted: now(),
             connection: grant.connection,
             over: Signal::default(),
@@ -208,15 +214,27 @@ impl Hold {
 
     /// Call this before an EXTEND is sent. Its reply may be lost, so a lease that ends earlier takes effect at once. If
     /// several are in flight, the server may run them in any order: once one is confirmed, the shortest of their
-    /// leases applies, counted from when that one was sent.
-    pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
+    /// leases applies, counted from when that one was sent. `None` if the hold was released, so none may be sent.
+    pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Option<Extending> {
         let mut state = locked(&self.state);
+        if state.is_ended {
+            return None;
+        }
         state.shortest = if state.on_their_way == 0 { lease } else { lease.min(state.shortest) };
         state.on_their_way = state.on_their_way.saturating_add(1);
         if sent.saturating_add(lease) < state.ends() {
             (state.sent, state.lease) = (sent, lease);
         }
-        Extending { hold: Arc::clone(self), sent, lease }
+        Some(Extending { hold: Arc::clone(self), sent, lease, is_done: false })
+    }
+
+    /// Whether an EXTEND is in flight.
+    pub(crate) fn is_changing(&self) -> bool {
+        locked(&self.state).on_their_way > 0
+    }
+
+    pub(crate) fn failed_at(&self) -> Option<Duration> {
+        locked(&self.state).failed_at
     }
 
     pub(crate) fn is_portable(&self) -> bool {
@@ -344,6 +362,7 @@ pub(crate) struct Extending {
     hold: Arc<Hold>,
     sent: Duration,
     lease: Duration,
+    is_done: bool,
 }
 
 impl Extending {
@@ -357,7 +376,8 @@ impl Extending {
     }
 
     /// Call this once the server has confirmed the EXTEND.
-    pub(crate) fn done(self) {
+    pub(crate) fn done(mut self) {
+        self.is_done = true;
         let mut state = locked(&self.hold.state);
         if state.lost.is_none() {
             (state.sent, state.lease) = (self.sent, self.lease.min(state.shortest));
@@ -369,6 +389,9 @@ impl Drop for Extending {
     fn drop(&mut self) {
         let mut state = locked(&self.hold.state);
         state.on_their_way = state.on_their_way.saturating_sub(1);
+        if !self.is_done {
+            state.failed_at = Some(now());
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
-use crate::failures::{Failure, number, patient, text};
+use crate::failures::{Failure, field, number, patient, text};
 use crate::held::Watch;
 use crate::hold::Hold;
 use crate::request::Request;
@@ -178,10 +178,9 @@ impl Looks {
 
 /// Reads LOCK.INFO.
 fn leader(info: &Value) -> Option<Leadership> {
-    let field = |name: &str| info.as_map_iter()?.find(|(field, _)| text(field) == name).map(|(_, value)| value);
-    let token = number(field("token")?)?;
-    let is_held = text(field("state")?) == "held" && token > 0;
-    let owner = field("owner").map(text).filter(|owner| !owner.is_empty());
+    let token = number(field(info, "token")?)?;
+    let is_held = text(field(info, "state")?) == "held" && token > 0;
+    let owner = field(info, "owner").map(text).filter(|owner| !owner.is_empty());
     is_held.then_some(Leadership { token, owner })
 }
 

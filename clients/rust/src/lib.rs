@@ -28,6 +28,8 @@
 //! which notifies the next waiter, so locks are still granted in order of arrival. `session` needs the module, and
 //! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but no hash tag.
 //!
+//! [`Locks::once`] is for cron jobs: of all processes that call it for one tick of a period, one runs the body.
+//!
 //! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
 //!
 //! | feature | effect |
@@ -56,7 +58,9 @@ mod error;
 mod failures;
 mod held;
 mod hold;
+mod keep;
 mod leader;
+mod once;
 mod options;
 mod portable;
 mod random;
@@ -68,18 +72,21 @@ mod request;
 mod resources;
 mod route;
 mod scopes;
+mod server_clock;
 mod slot;
 mod subscription;
 mod sync;
 #[cfg(feature = "blocking")]
 mod threads;
+mod ticks;
 mod wait;
 
 pub use error::{Error, Kind};
 pub use held::{Cancel, Watch};
 pub use hold::Predecessor;
 pub use leader::{Leadership, Term};
+pub use once::Outcome;
 pub use options::{Hooks, Options};
 pub use route::Servers;
 #[cfg(feature = "blocking")]
-pub use threads::{Connections, Held, Leader, Lock, Locks, Observer};
+pub use threads::{Connections, Held, HeldOnce, Leader, Lock, Locks, Observer, Once};

@@ -120,31 +120,18 @@ impl Options {
     }
 }
 
-/// A lock's options, on a type with a field `request: Arc<Request>`.
-macro_rules! lock_options {
+/// The options of everything that acquires a lock, on a type with a field `request: Arc<Request>`.
+macro_rules! common_options {
     () => {
         fn with(mut self, change: impl FnOnce(&mut $crate::request::Settings)) -> Self {
             change(&mut std::sync::Arc::make_mut(&mut self.request).settings);
             self
         }
 
-        /// Waits in the queue for at most this long. Without this option, an attempt that finds the lock taken is
-        /// refused at once.
-        #[must_use]
-        pub fn wait(self, wait: std::time::Duration) -> Self {
-            self.with(|it| it.wait = wait)
-        }
-
         /// A label that others can see, 1 to 128 visible ASCII characters. It does not affect grants.
         #[must_use]
         pub fn owner(self, owner: impl Into<String>) -> Self {
             self.with(|it| it.owner = Some(owner.into()))
-        }
-
-        /// The lock has its own connection, and ends one second after that connection closes. It needs the module.
-        #[must_use]
-        pub fn session(self) -> Self {
-            self.with(|it| it.session = true)
         }
 
         /// This many replicas must confirm the grant within that time; otherwise the lock is released.
@@ -158,12 +145,6 @@ macro_rules! lock_options {
         #[must_use]
         pub fn fsync(self, within: std::time::Duration) -> Self {
             self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))
-        }
-
-        /// Others cannot get the lock for at least this long, however soon it is released.
-        #[must_use]
-        pub fn at_least(self, time: std::time::Duration) -> Self {
-            self.with(|it| it.at_least = time)
         }
 
         /// The lease is no longer renewed after this time.
@@ -181,4 +162,53 @@ macro_rules! lock_options {
     };
 }
 
-pub(crate) use lock_options;
+/// A lock's options, on a type with a field `request: Arc<Request>`.
+macro_rules! lock_options {
+    () => {
+        $crate::options::common_options!();
+
+        /// Waits in the queue for at most this long. Without this option, an attempt that finds the lock taken is
+        /// refused at once.
+        #[must_use]
+        pub fn wait(self, wait: std::time::Duration) -> Self {
+            self.with(|it| it.wait = wait)
+        }
+
+        /// The lock has its own connection, and ends one second after that connection closes. It needs the module.
+        #[must_use]
+        pub fn session(self) -> Self {
+            self.with(|it| it.session = true)
+        }
+
+        /// Others cannot get the lock for at least this long, however soon it is released.
+        #[must_use]
+        pub fn at_least(self, time: std::time::Duration) -> Self {
+            self.with(|it| it.at_least = time)
+        }
+    };
+}
+
+/// The options of `once`, on a type with the fields `request: Arc<Request>` and `reruns: bool`.
+macro_rules! once_options {
+    () => {
+        $crate::options::common_options!();
+
+        /// The lease while the body runs, at most half of the period. The default is 10 s, or a quarter of the period
+        /// if that is shorter.
+        #[must_use]
+        pub fn lease(mut self, lease: std::time::Duration) -> Self {
+            std::sync::Arc::make_mut(&mut self.request).lease = lease;
+            self
+        }
+
+        /// Whether a tick runs again if its process dies. The default is true. If it is false, the lease lasts until the
+        /// end of the tick's window from the start, and the body may take nine tenths of what is left of the window.
+        #[must_use]
+        pub fn rerun(mut self, reruns: bool) -> Self {
+            self.reruns = reruns;
+            self
+        }
+    };
+}
+
+pub(crate) use {common_options, lock_options, once_options};

@@ -31,13 +31,26 @@ impl Engine {
         if let Some(connection) = &hold.connection {
             connection.close().await;
         }
-        let was_held = matches!(outcome, Ok(true)) && ended.lost.is_none();
+        self.ended(hold, outcome, ended.lost)
+    }
+
+    /// Reports the end of a hold. `outcome` is whether the server had the grant to the end.
+    pub(crate) fn ended(&self, hold: &Hold, outcome: Result<bool, Error>, lost: Option<Error>) -> Result<(), Error> {
+        let was_held = matches!(outcome, Ok(true)) && lost.is_none();
         self.notify_release(hold, was_held);
         outcome?;
-        match ended.lost {
+        match lost {
             Some(lost) => Err(lost),
             None if was_held => Ok(()),
             None => Err(Error::new(Kind::Lost, &hold.request.name, "lost: its grant had ended before it was released")),
+        }
+    }
+
+    /// Releases the lock of a hold in the background, if it has not ended.
+    pub(crate) fn give_up(self: &Arc<Self>, hold: &Arc<Hold>) {
+        if hold.end().is_some() {
+            self.timer.forget();
+            self.owe_release(hold, hold.lease_ends());
         }
     }
 

@@ -156,7 +156,7 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
     let reach = hold.resources.reach.clone();
     let (sent, lost_at, lease) = (now(), hold.lost_at(), hold.request.lease);
     let timeout = reach.timeout.min(lost_at.saturating_sub(sent) / 2).max(Duration::from_millis(50));
-    let extending = hold.extending(sent, lease);
+    let Some(extending) = hold.extending(sent, lease) else { return };
     let mut sending = hold.sending(Command::Extend { token: hold.token, lease });
     let mut call = reach.router.call(sending.key(), sending.cmd(), timeout);
     let reply = loop {
@@ -176,6 +176,9 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
     };
     hold.renewed();
     if hold.is_over() {
+        if let Err(Failure::Late(late)) = reply {
+            extending.await_late(late); // it could shorten the lease of a tick that is kept
+        }
         return;
     }
     match reply {

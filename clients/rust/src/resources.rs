@@ -16,6 +16,7 @@ use crate::options::{Hooks, Options};
 use crate::portable::{Portable, Sending, info_memory};
 use crate::reach::Reach;
 use crate::route::Router;
+use crate::server_clock::ServerClock;
 use crate::subscription::Subscription;
 
 const ASK_FOR_MODULE: Duration = Duration::from_secs(5);
@@ -25,6 +26,7 @@ pub(crate) struct Resources {
     pub(crate) subscription: Arc<Subscription>,
     pub(crate) connections: Connections,
     pub(crate) blocking: Arc<Blocking>,
+    pub(crate) clock: ServerClock,
     pub(crate) portable: Portable,
     pub(crate) hooks: Hooks,
     pub(crate) callbacks: Arc<Callbacks>,
@@ -47,6 +49,7 @@ impl Resources {
             subscription: Arc::new(Subscription::new(reach.clone())),
             connections: Connections::new(reach.clone()),
             blocking: Arc::new(Blocking::new(reach.clone())),
+            clock: ServerClock::new(reach.clone()),
             reach,
             portable: Portable::new(),
             hooks: options.hooks,

@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 19] = [
+const CAN: [&str; 20] = [
     "sentinel",
     "cluster",
     "tls",
@@ -33,6 +33,7 @@ const CAN: [&str; 19] = [
     "few_threads",
     "half_open",
     "queue",
+    "once",
 ];
 
 /// Sends warnings to stderr.

@@ -215,4 +215,25 @@ macro_rules! lock_of {
     }};
 }
 
-pub(crate) use lock_of;
+/// The description of an order `once`, in either form.
+macro_rules! once_of {
+    ($locks:expr, $order:expr) => {{
+        let (locks, order) = (&$locks, $order);
+        let mut once = locks.once(order.key()?, order.span("period_ms")?);
+        if order.has("lease_ms") {
+            once = once.lease(order.span("lease_ms")?);
+        }
+        if order.has("max_hold_ms") {
+            once = once.max_hold(order.span("max_hold_ms")?);
+        }
+        if let Some(reruns) = order.get("rerun").as_bool() {
+            once = once.rerun(reruns);
+        }
+        if let Some(owner) = order.get("owner").as_str() {
+            once = once.owner(owner);
+        }
+        once.on_lost($crate::order::report_loss("scope", order.text("scope"), std::time::Duration::ZERO))
+    }};
+}
+
+pub(crate) use {lock_of, once_of};

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use serde_json::json;
-use serverlock::aio::{Held, Leader, Lock, Locks};
+use serverlock::aio::{Held, Leader, Lock, Locks, Once};
 use serverlock::{Error, Term, Watch};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, plain};
+use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, once_of, plain};
 use crate::place::Place;
 use crate::storm::{Storm, census};
 use crate::threads::observed;
@@ -101,6 +101,7 @@ impl Player {
                 Ok(census(managers.into_iter(), locked(&self.pending).len()))
             }
             "scope" => self.scope(order).await,
+            "once" => self.once(order).await,
             "leave" | "fail" | "again" | "spawn" => {
                 let sender = if order.has("worker") && order.text("do") == "again" {
                     named(&self.workers, &order.text("worker"))?
@@ -236,21 +237,42 @@ impl Player {
     }
 
     async fn scope(&self, order: &Order) -> Answer {
-        let (lock, name) = (self.lock(order, false)?, order.text("scope"));
-        let (sender, mut orders) = mpsc::unbounded_channel();
-        let work = async |held: &Held| {
-            locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
-            say(&json!({"event": "entered", "scope": name, "token": held.token()}));
-            let mut stopped = Stopped(Some(name.clone()));
-            let done = body(&lock, &mut orders).await;
-            stopped.0 = None;
-            done
-        };
-        let done = lock.run(work).await;
+        let lock = self.lock(order, false)?;
+        let (own, (sender, mut orders)) = (Own::Lock(lock.clone()), mpsc::unbounded_channel());
+        let done = lock.run(async |held: &Held| self.work(order, &own, held, sender, &mut orders).await).await;
         if done.is_err() && order.is("stays") {
-            let _ = body(&lock, &mut orders).await; // the body was dropped: its caller continues
+            let _ = body(&own, &mut orders).await; // the body was dropped: its caller continues
         }
         done.map(|()| json!({}))
+    }
+
+    async fn once(&self, order: &Order) -> Answer {
+        let once = once_of!(named(&self.locks, &order.text("manager"))?, order);
+        if !order.has("scope") {
+            let outcome = once.run(async |held| Ok::<_, Error>(format!("tick {}", held.tick()))).await?;
+            return Ok(json!({"outcome": outcome.code(), "value": outcome.value()}));
+        }
+        let (own, (sender, mut orders)) = (Own::Once(once.clone()), mpsc::unbounded_channel());
+        let outcome = once.run(async |held| self.work(order, &own, held, sender, &mut orders).await).await?;
+        Ok(json!({"outcome": outcome.code()}))
+    }
+
+    /// The body of a scope.
+    async fn work(
+        &self,
+        order: &Order,
+        own: &Own,
+        held: &Held,
+        sender: mpsc::UnboundedSender<Ordered>,
+        orders: &mut mpsc::UnboundedReceiver<Ordered>,
+    ) -> Result<(), Failure> {
+        let name = order.text("scope");
+        locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
+        say(&json!({"event": "entered", "scope": name, "token": held.token()}));
+        let mut stopped = Stopped(Some(name));
+        let done = body(own, orders).await;
+        stopped.0 = None;
+        done
     }
 
     fn lead(&self, order: &Order) -> Answer {
@@ -307,21 +329,37 @@ impl Drop for Stopped {
     }
 }
 
+/// What a scope acquired, and can acquire again.
+#[derive(Clone)]
+enum Own {
+    Lock(Lock),
+    Once(Once),
+}
+
+impl Own {
+    async fn again(&self, order: &Order) -> Answer {
+        match self {
+            Self::Lock(lock) => Ok(PLAYER.keep(order, lock.acquire().await?)),
+            Self::Once(once) => Ok(json!({"outcome": once.run(async |_| Ok::<_, Error>(())).await?.code()})),
+        }
+    }
+}
+
 /// Carries out orders outside the scope in which it was started.
-fn worker(lock: Lock, mut orders: mpsc::UnboundedReceiver<Ordered>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move { _ = body(&lock, &mut orders).await })
+fn worker(own: Own, mut orders: mpsc::UnboundedReceiver<Ordered>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move { _ = body(&own, &mut orders).await })
 }
 
 /// The work of a scope: carries out orders.
-async fn body(lock: &Lock, orders: &mut mpsc::UnboundedReceiver<Ordered>) -> Result<(), Failure> {
+async fn body(own: &Own, orders: &mut mpsc::UnboundedReceiver<Ordered>) -> Result<(), Failure> {
     while let Some((order, done)) = orders.recv().await {
         let what = order.text("do");
         let outcome = match what.as_str() {
-            "again" => lock.acquire().await.map(|held| PLAYER.keep(&order, held)).map_err(Failure::from),
+            "again" => own.again(&order).await,
             "spawn" => {
-                let ((sender, orders), lock) = (mpsc::unbounded_channel(), lock.clone());
+                let ((sender, orders), own) = (mpsc::unbounded_channel(), own.clone());
                 locked(&PLAYER.workers).insert(order.text("worker"), sender);
-                tokio::spawn(worker(lock, orders));
+                tokio::spawn(worker(own, orders));
                 Ok(json!({}))
             }
             _ => Ok(json!({})),

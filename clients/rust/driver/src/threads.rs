@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Watch};
+use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Once, Watch};
 
-use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, plain};
+use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, once_of, plain};
 use crate::place::Place;
 use crate::storm::{Storm, census};
 use crate::{answer, say};
@@ -90,6 +90,7 @@ impl Player {
                 Ok(census(managers.into_iter(), 0))
             }
             "scope" => self.scope(order, cancel),
+            "once" => self.once(order, cancel),
             "leave" | "fail" | "again" | "spawn" => {
                 let sender = if order.has("worker") && order.text("do") == "again" {
                     named(&self.workers, &order.text("worker"))?
@@ -224,14 +225,27 @@ impl Player {
     }
 
     fn scope(&self, order: &Order, cancel: &Cancel) -> Answer {
-        let (lock, name, stays) = (self.lock(order, false)?, order.text("scope"), order.is("stays"));
-        lock.run_unless(cancel, |held| {
-            let (sender, orders) = channel();
-            locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
-            say(&json!({"event": "entered", "scope": name, "token": held.token()}));
-            body(&lock, Some(held), &name, &orders, stays)
-        })?;
+        let lock = self.lock(order, false)?;
+        lock.run_unless(cancel, |held| self.work(order, &Own::Lock(lock.clone()), held))?;
         Ok(json!({}))
+    }
+
+    fn once(&self, order: &Order, cancel: &Cancel) -> Answer {
+        let once = once_of!(named(&self.locks, &order.text("manager"))?, order);
+        if !order.has("scope") {
+            let outcome = once.run_unless(cancel, |held| Ok::<_, Error>(format!("tick {}", held.tick())))?;
+            return Ok(json!({"outcome": outcome.code(), "value": outcome.value()}));
+        }
+        let outcome = once.run_unless(cancel, |held| self.work(order, &Own::Once(once.clone()), held))?;
+        Ok(json!({"outcome": outcome.code()}))
+    }
+
+    /// The body of a scope.
+    fn work(&self, order: &Order, own: &Own, held: &Held) -> Result<(), Failure> {
+        let (name, (sender, orders)) = (order.text("scope"), channel());
+        locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
+        say(&json!({"event": "entered", "scope": name, "token": held.token()}));
+        body(own, Some(held), &name, &orders, order.is("stays"))
     }
 
     fn lead(&self, order: &Order) -> Answer {
@@ -274,8 +288,24 @@ fn campaign(leader: &Leader, name: &str) {
     }
 }
 
+/// What a scope acquired, and can acquire again.
+#[derive(Clone)]
+enum Own {
+    Lock(Lock),
+    Once(Once),
+}
+
+impl Own {
+    fn again(&self, order: &Order) -> Answer {
+        match self {
+            Self::Lock(lock) => Ok(PLAYER.keep(order, lock.acquire()?)),
+            Self::Once(once) => Ok(json!({"outcome": once.run(|_| Ok::<_, Error>(()))?.code()})),
+        }
+    }
+}
+
 /// The work of a scope: carries out orders until the lock is lost.
-fn body(lock: &Lock, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>, stays: bool) -> Result<(), Failure> {
+fn body(own: &Own, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>, stays: bool) -> Result<(), Failure> {
     let mut has_stopped = false;
     loop {
         if let Some(Err(lost)) = held.filter(|_| !has_stopped).map(Held::check) {
@@ -292,11 +322,11 @@ fn body(lock: &Lock, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>
         };
         let what = order.text("do");
         let outcome = match what.as_str() {
-            "again" => lock.acquire().map(|held| PLAYER.keep(&order, held)).map_err(Failure::from),
+            "again" => own.again(&order),
             "spawn" => {
-                let ((sender, orders), lock) = (channel(), lock.clone());
+                let ((sender, orders), own) = (channel(), own.clone());
                 locked(&PLAYER.workers).insert(order.text("worker"), sender);
-                thread::spawn(move || body(&lock, None, "", &orders, false));
+                thread::spawn(move || body(&own, None, "", &orders, false));
                 Ok(json!({}))
             }
             _ => Ok(json!({})),

@@ -45,11 +45,8 @@ impl Held {
     pub async fn release(self) -> Result<(), Error> {
         let Some(ended) = self.hold.end() else { return Ok(()) };
         let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
-        let mut release = Released {
-            work: Some(Box::pin(async move { owner.engine.release(&hold, ended).await })),
-            handle: self.owner.engine.handle().clone(),
-        };
-        std::future::poll_fn(move |context| release.poll(context)).await
+        let handle = self.owner.engine.handle().clone();
+        to_the_end(handle, Box::pin(async move { owner.engine.release(&hold, ended).await })).await
     }
 
     /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
@@ -88,13 +85,18 @@ impl Drop for Held {
     }
 }
 
-/// A release, which continues in the background when this is dropped.
-struct Released {
+/// Ends a hold. This continues in the background if its future is dropped.
+pub(super) async fn to_the_end(handle: Handle, work: Work<Result<(), Error>>) -> Result<(), Error> {
+    let mut ending = Ending { work: Some(work), handle };
+    std::future::poll_fn(move |context| ending.poll(context)).await
+}
+
+struct Ending {
     work: Option<Work<Result<(), Error>>>,
     handle: Handle,
 }
 
-impl Released {
+impl Ending {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(work) = &mut self.work else { return Poll::Pending };
         let done = work.as_mut().poll(context);
@@ -105,7 +107,7 @@ impl Released {
     }
 }
 
-impl Drop for Released {
+impl Drop for Ending {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.handle.spawn(work);

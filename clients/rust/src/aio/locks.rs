@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::leader::Leader;
 use super::lock::Lock;
+use super::once::Once;
 use super::shared::{Asks, Ours, Theirs};
 use crate::engine::Engine;
 use crate::held::{Owner, locks_methods};
@@ -99,5 +100,5 @@ impl Locks {
         Self { owner: Arc::new(Owner { engine: Engine::new(Handle::current(), router, options) }) }
     }
 
-    locks_methods!(Lock, Leader);
+    locks_methods!(Lock, Leader, Once);
 }

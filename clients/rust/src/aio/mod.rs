@@ -4,12 +4,14 @@ mod held;
 mod leader;
 mod lock;
 mod locks;
+mod once;
 mod shared;
 
 pub use held::Held;
 pub use leader::{Leader, Observer};
 pub use lock::Lock;
 pub use locks::Locks;
+pub use once::{HeldOnce, Once};
 
 /// Work that continues in the background when its caller is gone.
 type Work<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;

@@ -8,6 +8,7 @@ use redis::{Cmd, RedisResult, Value};
 use super::calls::Theirs;
 use super::leader::Leader;
 use super::lock::Lock;
+use super::once::Once;
 use super::pipeline::Pipeline;
 use super::pool::Connections;
 use super::runtime;
@@ -97,5 +98,5 @@ impl Locks {
         Self { owner: Arc::new(Owner { engine: Engine::new(handle, router, options) }) }
     }
 
-    locks_methods!(Lock, Leader);
+    locks_methods!(Lock, Leader, Once);
 }

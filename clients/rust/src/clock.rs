@@ -79,16 +79,16 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+        static STOPPED: Cell<Option<Duration>> = const { Cell::new(None) };
     }
 
     pub(crate) fn now() -> Duration {
-        read().saturating_add(SUSPENDED.get())
+        STOPPED.get().unwrap_or_else(read)
     }
 
-    /// From now on, this thread's clock is ahead by this much more, as after a suspend.
-    pub(crate) fn suspend(span: Duration) {
-        SUSPENDED.set(SUSPENDED.get().saturating_add(span));
+    /// From now on, this thread's clock stands still, except for this.
+    pub(crate) fn advance(span: Duration) {
+        STOPPED.set(Some(now().saturating_add(span)));
     }
 
     #[test]

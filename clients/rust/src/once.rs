@@ -228,3 +228,354 @@ macro_rules! held_once_methods {
 }
 
 pub(crate) use held_once_methods;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use redis::Value;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::clock::tests::advance;
+    use crate::debts::LATE_COPY;
+    use crate::server_clock::tests::{DAY, FakeServer, START, eventually, fails, refuses};
+    use crate::sync::locked;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn scheduled(lease: Duration, reruns: bool) -> Schedule {
+        let mut request = request_of(b"a", DAY);
+        request.lease = lease;
+        Schedule { request: Arc::new(request), period: DAY, reruns }
+    }
+
+    async fn begins(engine: &Arc<Engine>, schedule: Schedule) -> (Arc<Hold>, Run) {
+        begin(engine, schedule, Arc::default()).await.unwrap().unwrap()
+    }
+
+    /// Runs a body that does nothing.
+    async fn runs(engine: &Arc<Engine>, lease: Duration) -> Result<(), Error> {
+        let (hold, run) = begins(engine, scheduled(lease, true)).await;
+        finish(engine, &hold, run).await
+    }
+
+    #[test]
+    fn the_lease_ends_a_margin_before_half_way_on_the_local_clock() {
+        let run = |doubt| {
+            let estimate = Estimate::of(START, Duration::from_secs(1000), doubt);
+            let (period, margin) = (LEAST_PERIOD, Duration::from_millis(1500));
+            let tick = tick_at(START, period);
+            Run { tick, period, is_recovery: false, estimate, margin, is_long: false }.lease_ends()
+        };
+        for (doubt, later) in [(0, 0), (100, 100), (250, 250), (5000, 250)] {
+            let ends = run(Duration::from_millis(doubt));
+            assert_eq!(ends, Duration::from_millis(1_003_500 + later), "a doubt of {doubt} ms");
+        }
+    }
+
+    #[tokio::test]
+    async fn bad_arguments_are_named() {
+        let server = FakeServer::new();
+        let engine = server.engine();
+        let ms = Duration::from_millis;
+        for (text, period, lease) in [
+            ("period is 9.999s", ms(9999), None),
+            ("period is 0ns", Duration::ZERO, None),
+            ("period is", TEN_YEARS + MILLISECOND, None),
+            ("lease is 5.001s", ms(10_000), Some(ms(5001))),
+            ("lease is 31s", ms(60_000), Some(ms(31_000))),
+            ("lease is 0ns", ms(60_000), Some(Duration::ZERO)),
+        ] {
+            let mut request = request_of(b"job", period);
+            request.lease = lease.unwrap_or(request.lease);
+            let schedule = Schedule { request: Arc::new(request), period, reruns: true };
+            let error = begin(&engine, schedule, Arc::default()).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Argument);
+            assert!(error.to_string().starts_with(&format!("the lock \"job\": {text}")), "{error}");
+        }
+        engine.close();
+        let error = begin(&engine, scheduled(HOUR, true), Arc::default()).await.unwrap_err();
+        assert_eq!((error.kind(), server.count("TIME")), (Kind::Misuse, 0));
+    }
+
+    #[tokio::test]
+    async fn a_tick_that_has_run_is_kept_until_its_window_ends() {
+        for margin in [0, 1, 7] {
+            let server = FakeServer::new();
+            server.set_margin(Duration::from_secs(margin));
+            let engine = server.engine();
+            let (hold, run) = begins(&engine, scheduled(default_lease(DAY), true)).await;
+            assert_eq!((run.tick, run.is_recovery, server.is_kept()), (20_833, false, false));
+            hold.check().unwrap();
+            finish(&engine, &hold, run).await.unwrap();
+            assert!(server.is_kept() && server.count("LOCK.RELEASE") == 0, "with a margin of {margin} s");
+            assert!(hold.lost().is_none() && hold.check().unwrap_err().is_lost(), "it was released");
+            let acquire = &server.sent("LOCK.ACQUIRE")[0];
+            assert!(acquire.starts_with("LOCK.ACQUIRE a PX 10000 ID ") && acquire.ends_with(" DETAILS"), "{acquire}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tick_that_runs_elsewhere_is_none() {
+        let server = FakeServer::new();
+        server.instead(|_, words| words.starts_with("LOCK.ACQUIRE").then(|| Box::pin(async { Ok(Value::Nil) }) as _));
+        assert!(begin(&server.engine(), scheduled(HOUR, true), Arc::default()).await.unwrap().is_none());
+        assert_eq!(server.count("LOCK.INFO"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_predecessor_that_died_in_this_window_is_recovered() {
+        let half = i64::try_from((DAY / 2).as_millis()).unwrap();
+        for (overdue, is_recovery) in [(500, true), (half - 2000, true), (half - 1000, false), (half, false)] {
+            let server = FakeServer::new();
+            server.instead(move |_, words| {
+                let details = vec![Value::Int(7), Value::Int(overdue), Value::Int(3), Value::BulkString("bob".into())];
+                words.starts_with("LOCK.ACQUIRE").then(|| Box::pin(async { Ok(Value::Array(details)) }) as _)
+            });
+            let (_, run) = begins(&server.engine(), scheduled(HOUR, true)).await;
+            assert_eq!(run.is_recovery, is_recovery, "{overdue} ms after the end of the lease");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_rerun_the_lease_is_long_from_the_start() {
+        for (margin, corrections) in [(1, 0), (9, 1)] {
+            let server = FakeServer::new();
+            server.set_margin(Duration::from_secs(margin)); // unknown until the first grant
+            let engine = server.engine();
+            let (hold, run) = begins(&engine, scheduled(HOUR, false)).await;
+            assert!(server.is_kept(), "with a margin of {margin} s");
+            advance(DAY / 4);
+            assert!(hold.due().is_some_and(|due| !due.renews), "it is never renewed");
+            finish(&engine, &hold, run).await.unwrap();
+            assert_eq!((server.count("LOCK.EXTEND"), server.is_kept()), (corrections, true));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_lease_from_a_slow_request_is_corrected() {
+        let (server, slow) = (FakeServer::new(), AtomicU32::new(2));
+        server.instead(move |_, words| {
+            let is_grant = words.starts_with("LOCK.ACQUIRE") || words.starts_with("LOCK.EXTEND");
+            if is_grant && slow.load(Ordering::SeqCst) > 0 {
+                slow.fetch_sub(1, Ordering::SeqCst);
+                advance(Duration::from_secs(3));
+            }
+            None
+        });
+        let (hold, _) = begins(&server.engine(), scheduled(HOUR, false)).await;
+        assert!(server.is_kept() && server.count("LOCK.EXTEND") == 2);
+        hold.check().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_gives_up_before_its_body_holds_nothing() {
+        for (command, closes) in [("TIME", false), ("LOCK.ACQUIRE", false), ("LOCK.INFO", false), ("LOCK.INFO", true)] {
+            let (server, cancel) = (FakeServer::new(), Arc::<Signal>::default());
+            let engine = server.engine();
+            let over = if closes { Arc::clone(&engine.resources.reach.closed) } else { Arc::clone(&cancel) };
+            server.instead(move |_, words| {
+                if words.starts_with(command) {
+                    over.fire();
+                }
+                None
+            });
+            let error = begin(&engine, scheduled(HOUR, true), cancel).await.unwrap_err();
+            assert_eq!(error.kind(), if closes { Kind::Misuse } else { Kind::Cancelled }, "{command}: {error}");
+            let ends = usize::from(command != "TIME");
+            let has_ended = || server.count("LOCK.RELEASE") + server.count("LOCK.CANCEL") == ends;
+            eventually("nothing is held", has_ended).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_time_is_asked_again_after_a_long_body() {
+        let second = Duration::from_secs(1);
+        for (takes, fails, is_kept) in
+            [(DRIFTS - second, false, false), (DRIFTS + second, false, true), (DRIFTS + second, true, false)]
+        {
+            let server = FakeServer::new();
+            let engine = server.engine();
+            let (hold, run) = begins(&engine, scheduled(HOUR, true)).await;
+            advance(takes);
+            server.set_ahead(second * 20); // its clock has drifted, or was set
+            if fails {
+                server.instead(|_, words| if words == "TIME" { refuses("ERR no") } else { None });
+            }
+            finish(&engine, &hold, run).await.unwrap();
+            assert_eq!((server.is_kept(), server.count("LOCK.EXTEND")), (is_kept, 1), "after {takes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_time_is_asked_again_after_a_slow_reply() {
+        let server = FakeServer::new();
+        let engine = server.engine();
+        let (hold, mut run) = begins(&engine, scheduled(HOUR, true)).await;
+        run.estimate = Estimate::of(START + HOUR, now(), Duration::from_secs(1));
+        finish(&engine, &hold, run).await.unwrap();
+        assert!(server.is_kept());
+    }
+
+    #[tokio::test]
+    async fn a_renewal_in_flight_cannot_shorten_the_lease() {
+        for is_confirmed in [true, false] {
+            let server = FakeServer::new();
+            let engine = server.engine();
+            let (hold, run) = begins(&engine, scheduled(HOUR, true)).await;
+            let renewal = hold.extending(now(), HOUR).unwrap();
+            let (at, kept) = (Arc::clone(&engine), Arc::clone(&hold));
+            let finishing = tokio::spawn(async move { finish(&at, &kept, run).await });
+            eventually("the hold has ended", || hold.is_over()).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(server.count("LOCK.EXTEND"), 0);
+            if is_confirmed {
+                renewal.done();
+            } else {
+                drop(renewal); // the server may still run it, so a last copy is sent
+            }
+            finishing.await.unwrap().unwrap();
+            assert!(server.is_kept());
+            let copies = if is_confirmed { 1 } else { 2 };
+            eventually("the last copy is sent", || server.count("LOCK.EXTEND") == copies).await;
+            assert!(server.is_kept());
+        }
+    }
+
+    #[tokio::test]
+    async fn no_extend_is_sent_once_a_hold_has_ended() {
+        let server = FakeServer::new();
+        let engine = server.engine();
+        let (hold, _) = begins(&engine, scheduled(HOUR, true)).await;
+        engine.give_up(&hold);
+        assert!(hold.extending(now(), HOUR).is_none());
+        assert!(engine.extend(&hold, HOUR).await.unwrap_err().is_lost());
+        eventually("it is released", || server.count("LOCK.RELEASE") == 1).await;
+        assert_eq!(server.count("LOCK.EXTEND"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_slow_extend_is_sent_again_at_most_twice() {
+        for (slow, sent) in [(0, 1), (1, 2), (2, 3), (9, 3)] {
+            let (server, left) = (FakeServer::new(), AtomicU32::new(slow));
+            server.instead(move |_, words| {
+                if words.starts_with("LOCK.EXTEND") && left.load(Ordering::SeqCst) > 0 {
+                    left.fetch_sub(1, Ordering::SeqCst);
+                    advance(Duration::from_secs(1));
+                }
+                None
+            });
+            runs(&server.engine(), HOUR).await.unwrap();
+            assert_eq!((server.count("LOCK.EXTEND"), server.is_kept()), (sent, slow < 3), "{slow} are slow");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lost_reply_to_the_last_extend_is_followed_by_a_late_copy() {
+        let (server, lost) = (FakeServer::new(), AtomicU32::new(1));
+        server.instead(move |server, words| {
+            if !words.starts_with("LOCK.EXTEND") || lost.swap(0, Ordering::SeqCst) == 0 {
+                return None;
+            }
+            server.usual(words);
+            fails(Failure::broken("the connection has ended"))
+        });
+        runs(&server.engine(), HOUR).await.unwrap();
+        assert!(server.is_kept() && server.count("LOCK.EXTEND") == 2);
+        advance(LATE_COPY);
+        eventually("the last copy is sent", || server.count("LOCK.EXTEND") == 3).await;
+        assert!(server.is_kept() && server.count("LOCK.RELEASE") == 0);
+    }
+
+    #[tokio::test]
+    async fn a_tick_is_kept_in_the_background_on_a_busy_server() {
+        let (server, busy) = (FakeServer::new(), Arc::new(AtomicU32::new(1)));
+        let is_busy = Arc::clone(&busy);
+        server.instead(move |_, words| {
+            if !words.starts_with("LOCK.EXTEND") || is_busy.load(Ordering::SeqCst) == 0 {
+                return None;
+            }
+            advance(Duration::from_secs(2));
+            refuses("BUSY running a script")
+        });
+        runs(&server.engine(), HOUR).await.unwrap();
+        assert!(!server.is_kept() && server.count("LOCK.EXTEND") >= 3);
+        busy.store(0, Ordering::SeqCst);
+        eventually("it is kept", || server.is_kept()).await;
+    }
+
+    /// The server runs an EXTEND long after it was sent, so its lease ends too late.
+    #[tokio::test]
+    async fn a_late_extend_does_not_lengthen_the_lease() {
+        for passes in [true, false] {
+            let (server, gate) = (FakeServer::new(), Arc::new(Notify::new()));
+            if passes {
+                server.pass_late_replies();
+            }
+            let (late, opens) = (Mutex::new(1), Arc::clone(&gate));
+            server.instead(move |server, words| {
+                if !words.starts_with("LOCK.EXTEND") || std::mem::take(&mut *locked(&late)) == 0 {
+                    return None;
+                }
+                advance(Duration::from_secs(60)); // longer than a call's time-out
+                let (gate, server, words) = (Arc::clone(&opens), server.clone(), words.to_owned());
+                fails(Failure::Late(Box::pin(async move {
+                    gate.notified().await;
+                    Ok(server.usual(&words))
+                })))
+            });
+            let engine = server.engine();
+            runs(&engine, HOUR).await.unwrap();
+            if passes {
+                eventually("another copy is sent", || server.is_kept()).await;
+            } else {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                assert_eq!(server.count("LOCK.EXTEND"), 1, "a copy is still in flight");
+            }
+            let before = server.count("LOCK.EXTEND");
+            gate.notify_one();
+            eventually("it is kept again", || server.count("LOCK.EXTEND") == before + 1 && server.is_kept()).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_that_is_not_retried_ends_the_keep() {
+        let server = FakeServer::new();
+        server.instead(|_, words| {
+            if words.starts_with("LOCK.EXTEND") { refuses("GRACE lease is longer than the grace") } else { None }
+        });
+        let error = runs(&server.engine(), HOUR).await.unwrap_err();
+        assert_eq!((error.kind(), server.count("LOCK.RELEASE")), (Kind::Unavailable, 0));
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_is_over_at_the_end_of_the_body_is_a_loss() {
+        let server = FakeServer::new();
+        server.instead(|_, words| words.starts_with("LOCK.EXTEND").then(|| Box::pin(async { Ok(Value::Int(0)) }) as _));
+        assert!(runs(&server.engine(), HOUR).await.unwrap_err().is_lost());
+        assert_eq!(server.count("LOCK.RELEASE"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_lock_whose_window_is_over_is_released() {
+        let server = FakeServer::new();
+        let engine = server.engine();
+        let (hold, run) = begins(&engine, scheduled(DAY / 2, true)).await;
+        server.set_ahead(DAY / 2);
+        advance(DRIFTS + Duration::from_secs(1));
+        finish(&engine, &hold, run).await.unwrap();
+        assert_eq!((server.count("LOCK.RELEASE"), server.count("LOCK.EXTEND")), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_closed_manager_keeps_the_tick() {
+        let server = FakeServer::new();
+        let engine = server.engine();
+        let (hold, run) = begins(&engine, scheduled(HOUR, true)).await;
+        engine.close();
+        finish(&engine, &hold, run).await.unwrap();
+        assert!(server.is_kept() && server.count("LOCK.RELEASE") == 0);
+    }
+}

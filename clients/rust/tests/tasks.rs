@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serverlock::aio::Locks;
-use serverlock::{Error, Kind, Options};
-use support::{Server, until};
+use serverlock::{Error, Kind, Options, Outcome};
+use support::{Server, period, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -180,4 +180,86 @@ async fn the_same_lock_within_its_own_scope_is_misuse() {
     };
     tokio::spawn(async move { report.run(work).await }).await.unwrap().unwrap();
     assert!(server.is_free("report"));
+}
+
+#[tokio::test]
+async fn a_body_runs_once_per_period() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let nightly = locks.once("nightly", period()).owner("host-7");
+    let (at, again) = (Arc::clone(&server), nightly.clone());
+    let body = async move |held: &serverlock::aio::HeldOnce| {
+        assert!(!held.recovered() && held.tick() >= 20_000);
+        assert_eq!(again.run(async |_| Ok::<_, Error>(())).await.unwrap_err().kind(), Kind::Misuse);
+        assert_eq!(at.info("nightly", "owner"), "host-7");
+        held.verify().await?;
+        Ok::<_, Error>(7)
+    };
+    let other = nightly.clone();
+    let outcome = tokio::spawn(async move { other.run(body).await }).await.unwrap().unwrap();
+    assert_eq!(outcome, Outcome::Ran(7));
+    assert!(server.is_kept("nightly"));
+    let outcome = nightly.run(async |_| Ok::<_, Error>(7)).await.unwrap();
+    assert_eq!((outcome, outcome.code(), outcome.value()), (Outcome::Elsewhere, "elsewhere", None));
+}
+
+/// The test drops the call at each of its steps that awaits something; its body never ends.
+#[tokio::test]
+async fn dropping_a_call_before_its_body_has_ended_leaves_no_lock() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    for steps in 0..16 {
+        let once = locks.once(format!("k{steps}"), period()).rerun(steps % 2 == 0);
+        let mut call = Box::pin(once.run(async |_| std::future::pending::<Result<(), Error>>().await));
+        for _ in 0..steps {
+            let _ = tokio::time::timeout(Duration::from_micros(100), &mut call).await;
+        }
+    }
+    for steps in 0..16 {
+        let (at, key) = (Arc::clone(&server), format!("k{steps}"));
+        eventually("it is free", move || at.is_free(&key)).await;
+    }
+    let once = locks.once("last", period());
+    let work = async |_: &serverlock::aio::HeldOnce| std::future::pending::<Result<(), Error>>().await;
+    assert!(tokio::time::timeout(Duration::from_secs(3), once.run(work)).await.is_err());
+    let at = Arc::clone(&server);
+    eventually("it is free", move || at.is_free("last")).await;
+}
+
+/// The server answers the last EXTEND after the call was dropped.
+#[tokio::test]
+async fn dropping_a_call_after_its_body_keeps_the_tick() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let once = locks.once("nightly", period()).lease(Duration::from_secs(60));
+    let (at, ended) = (Arc::clone(&server), Arc::new(AtomicBool::new(false)));
+    let has_ended = Arc::clone(&ended);
+    let work = async move |_: &serverlock::aio::HeldOnce| {
+        at.call::<()>(&["CLIENT", "PAUSE", "3000", "WRITE"]);
+        has_ended.store(true, Ordering::SeqCst);
+        Ok::<_, Error>(())
+    };
+    let mut call = Box::pin(once.run(work));
+    while !ended.load(Ordering::SeqCst) {
+        assert!(tokio::time::timeout(Duration::from_millis(10), &mut call).await.is_err());
+    }
+    drop(call);
+    assert!(!server.is_kept("nightly"));
+    let at = Arc::clone(&server);
+    eventually("it is kept", move || at.is_kept("nightly")).await;
+    assert_eq!(server.calls("lock.release"), 0);
+}
+
+#[tokio::test]
+async fn a_loss_drops_the_body_of_a_tick_and_is_the_error() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let once = locks.once("nightly", period()).lease(Duration::from_millis(600));
+    let at = Arc::clone(&server);
+    let work = async move |_: &serverlock::aio::HeldOnce| {
+        at.call::<()>(&["DEL", "nightly"]);
+        std::future::pending::<Result<(), Error>>().await
+    };
+    let lost = tokio::time::timeout(Duration::from_secs(60), once.run(work)).await.unwrap().unwrap_err();
+    assert!(lost.is_lost(), "{lost}");
 }

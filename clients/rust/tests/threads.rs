@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use serverlock::{Cancel, Connections, Error, Held, Hooks, Kind, Locks, Options};
-use support::{Server, until};
+use serverlock::{Cancel, Connections, Error, Held, Hooks, Kind, Locks, Options, Outcome};
+use support::{Server, period, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -215,4 +215,47 @@ fn calls_over_a_pool_and_losses_take_few_threads() {
     });
     assert_eq!(most.load(Ordering::SeqCst), 4);
     assert_eq!(running.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_body_runs_once_per_period() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let nightly = locks.once("nightly", period()).owner("host-7");
+    let body = |held: &serverlock::HeldOnce| {
+        assert!(!held.recovered() && held.tick() >= 20_000);
+        assert_eq!(nightly.run(|_| Ok::<_, Error>(())).unwrap_err().kind(), Kind::Misuse);
+        assert_eq!(server.info("nightly", "owner"), "host-7");
+        held.verify()?;
+        Ok::<_, Error>(7)
+    };
+    assert_eq!(nightly.run(body).unwrap(), Outcome::Ran(7));
+    assert!(server.is_kept("nightly"));
+    let outcome = nightly.run(|_| Ok::<_, Error>(7)).unwrap();
+    assert_eq!((outcome, outcome.code(), outcome.value()), (Outcome::Elsewhere, "elsewhere", None));
+}
+
+#[test]
+fn a_body_that_panics_or_fails_lets_another_process_run_the_tick() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let nightly = locks.once("nightly", period());
+    let work = || nightly.run(|_| -> Result<(), Error> { panic!("the work panics") });
+    assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+    assert!(server.is_free("nightly"));
+    let failed: Result<Outcome<()>, Box<dyn std::error::Error>> = nightly.run(|_| Err("the work failed".into()));
+    assert_eq!(failed.unwrap_err().to_string(), "the work failed");
+    assert!(server.is_free("nightly"));
+    assert_eq!(nightly.run(|_| Ok::<_, Error>(())).unwrap(), Outcome::Ran(()));
+}
+
+#[test]
+fn a_cancelled_call_runs_no_body_and_leaves_no_lock() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let (nightly, cancel) = (locks.once("nightly", period()), Cancel::new());
+    cancel.cancel();
+    let work = |_: &serverlock::HeldOnce| -> Result<(), Error> { panic!("the body runs") };
+    assert_eq!(nightly.run_unless(&cancel, work).unwrap_err().kind(), Kind::Cancelled);
+    assert!(server.is_free("nightly"));
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -86,6 +86,11 @@ impl Server {
         fields.chunks(2).find(|pair| text(&pair[0]) == field).map(|pair| text(&pair[1])).unwrap()
     }
 
+    /// Whether the lock stays held for hours.
+    pub fn is_kept(&self, key: &str) -> bool {
+        self.info(key, "state") == "held" && self.info(key, "free-in-ms").parse::<u64>().unwrap() > 3_600_000
+    }
+
     /// How often a command was called.
     pub fn calls(&self, command: &str) -> usize {
         let stats: String = self.call(&["INFO", "commandstats"]);
@@ -124,6 +129,11 @@ fn port_with_bus() -> u16 {
 }
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
+
+/// A period with a tick that has just begun, of about a day.
+pub fn period() -> Duration {
+    Duration::from_secs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 20_000)
+}
 
 /// Waits until the condition holds.
 pub fn until(what: &str, condition: impl Fn() -> bool) {

@@ -291,12 +291,12 @@ mod tests {
             let mut request = request_of(b"job", period);
             request.lease = lease.unwrap_or(request.lease);
             let schedule = Schedule { request: Arc::new(request), period, reruns: true };
-            let error = begin(&engine, schedule, Arc::default()).await.unwrap_err();
+            let error = begin(&engine, schedule, Arc::default()).await.err().unwrap();
             assert_eq!(error.kind(), Kind::Argument);
             assert!(error.to_string().starts_with(&format!("the lock \"job\": {text}")), "{error}");
         }
         engine.close();
-        let error = begin(&engine, scheduled(HOUR, true), Arc::default()).await.unwrap_err();
+        let error = begin(&engine, scheduled(HOUR, true), Arc::default()).await.err().unwrap();
         assert_eq!((error.kind(), server.count("TIME")), (Kind::Misuse, 0));
     }
 
@@ -382,7 +382,7 @@ mod tests {
                 }
                 None
             });
-            let error = begin(&engine, scheduled(HOUR, true), cancel).await.unwrap_err();
+            let error = begin(&engine, scheduled(HOUR, true), cancel).await.err().unwrap();
             assert_eq!(error.kind(), if closes { Kind::Misuse } else { Kind::Cancelled }, "{command}: {error}");
             let ends = usize::from(command != "TIME");
             let has_ended = || server.count("LOCK.RELEASE") + server.count("LOCK.CANCEL") == ends;

@@ -143,7 +143,7 @@ pub(crate) async fn begin(
     }
 }
 
-/// Fails at once if the caller has given up, or the manager is closed.
+/// Fails at once if the caller gives up, or the manager is closed.
 async fn unless_over<T>(
     engine: &Engine,
     name: &Arc<str>,
@@ -152,10 +152,9 @@ async fn unless_over<T>(
 ) -> Result<T, Error> {
     let closed = &engine.resources.reach.closed;
     match first(first(cancel.wait(), closed.wait()), work).await {
-        First::Left(First::Left(())) => Err(Failure::GivenUp.typed(name)),
-        First::Left(First::Right(())) => Err(Error::new(Kind::Misuse, name, "its Locks are closed")),
-        First::Right(done) if cancel.is_fired() => done.and(Err(Failure::GivenUp.typed(name))),
-        First::Right(done) => done,
+        First::Right(done) if !cancel.is_fired() && !closed.is_fired() => done,
+        _ if cancel.is_fired() => Err(Failure::GivenUp.typed(name)),
+        _ => Err(Error::new(Kind::Misuse, name, "its Locks are closed")),
     }
 }
 

@@ -392,16 +392,18 @@ mod tests {
     #[tokio::test]
     async fn the_time_is_asked_again_after_a_long_body() {
         let second = Duration::from_secs(1);
-        for (takes, fails, is_kept) in
-            [(DRIFTS - second, false, false), (DRIFTS + second, false, true), (DRIFTS + second, true, false)]
-        {
+        for (takes, fails, is_kept) in [
+            (DRIFTS.saturating_sub(second), false, false),
+            (DRIFTS + second, false, true),
+            (DRIFTS + second, true, false),
+        ] {
             let server = FakeServer::new();
             let engine = server.engine();
             let (hold, run) = begins(&engine, scheduled(HOUR, true)).await;
             advance(takes);
             server.set_ahead(second * 20); // its clock has drifted, or was set
             if fails {
-                server.instead(|_, words| if words == "TIME" { refuses("ERR no") } else { None });
+                server.instead(|_, words| (words == "TIME").then(|| refuses("ERR no")));
             }
             finish(&engine, &hold, run).await.unwrap();
             assert_eq!((server.is_kept(), server.count("LOCK.EXTEND")), (is_kept, 1), "after {takes:?}");
@@ -479,7 +481,7 @@ mod tests {
                 return None;
             }
             server.usual(words);
-            fails(Failure::broken("the connection has ended"))
+            Some(fails(Failure::broken("the connection has ended")))
         });
         runs(&server.engine(), HOUR).await.unwrap();
         assert!(server.is_kept() && server.count("LOCK.EXTEND") == 2);
@@ -497,7 +499,7 @@ mod tests {
                 return None;
             }
             advance(Duration::from_secs(2));
-            refuses("BUSY running a script")
+            Some(refuses("BUSY running a script"))
         });
         runs(&server.engine(), HOUR).await.unwrap();
         assert!(!server.is_kept() && server.count("LOCK.EXTEND") >= 3);
@@ -520,10 +522,11 @@ mod tests {
                 }
                 advance(Duration::from_secs(60)); // longer than a call's time-out
                 let (gate, server, words) = (Arc::clone(&opens), server.clone(), words.to_owned());
-                fails(Failure::Late(Box::pin(async move {
+                let late = async move {
                     gate.notified().await;
                     Ok(server.usual(&words))
-                })))
+                };
+                Some(fails(Failure::Late(Box::pin(late))))
             });
             let engine = server.engine();
             runs(&engine, HOUR).await.unwrap();
@@ -542,9 +545,8 @@ mod tests {
     #[tokio::test]
     async fn an_error_that_is_not_retried_ends_the_keep() {
         let server = FakeServer::new();
-        server.instead(|_, words| {
-            if words.starts_with("LOCK.EXTEND") { refuses("GRACE lease is longer than the grace") } else { None }
-        });
+        let grace = "GRACE lease is longer than the grace";
+        server.instead(|_, words| words.starts_with("LOCK.EXTEND").then(|| refuses(grace)));
         let error = runs(&server.engine(), HOUR).await.unwrap_err();
         assert_eq!((error.kind(), server.count("LOCK.RELEASE")), (Kind::Unavailable, 0));
     }

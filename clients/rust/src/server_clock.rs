@@ -196,6 +196,7 @@ fn margin_of(info: &Value) -> Duration {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)] // of times
 pub(crate) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -340,11 +341,11 @@ pub(crate) mod tests {
     }
 
     /// A call that fails.
-    pub(crate) fn fails(failure: Failure) -> Option<Call> {
-        Some(Box::pin(async { Err(failure) }))
+    pub(crate) fn fails(failure: Failure) -> Call {
+        Box::pin(async { Err(failure) })
     }
 
-    pub(crate) fn refuses(text: &str) -> Option<Call> {
+    pub(crate) fn refuses(text: &str) -> Call {
         let code = text.split(' ').next().unwrap().to_owned();
         fails(Failure::Reply(ReplyError { code, text: text.to_owned() }))
     }
@@ -414,7 +415,7 @@ pub(crate) mod tests {
         for key in [b"a", b"a", b"b"] {
             found(clock.read(key).await);
         }
-        advance(COUNTS - Duration::from_millis(1));
+        advance(COUNTS.saturating_sub(Duration::from_millis(1)));
         found(clock.read(b"a").await);
         assert_eq!(server.count("TIME"), 1);
         advance(Duration::from_millis(1));
@@ -448,7 +449,7 @@ pub(crate) mod tests {
                     return None;
                 }
                 *left -= 1;
-                if code.is_empty() { fails(Failure::broken("no")) } else { refuses(&format!("{code} no")) }
+                Some(if code.is_empty() { fails(Failure::broken("no")) } else { refuses(&format!("{code} no")) })
             });
             let engine = server.engine();
             let read = engine.resources.clock.read(b"a").await;
@@ -505,13 +506,13 @@ pub(crate) mod tests {
             assert_eq!(clock.read_margin(b"a").await, Duration::from_secs(7));
         }
         assert_eq!(server.count("LOCK.INFO"), 1);
-        server.instead(|_, _| refuses("NOPERM no")); // this user may no longer ask
+        server.instead(|_, _| Some(refuses("NOPERM no"))); // this user may no longer ask
         advance(COUNTS);
         for _ in 0..2 {
             assert_eq!(clock.read_margin(b"a").await, Duration::from_secs(7));
         }
         assert_eq!(server.count("LOCK.INFO"), 2);
-        server.instead(|_, _| fails(Failure::broken("no"))); // the next caller asks again
+        server.instead(|_, _| Some(fails(Failure::broken("no")))); // the next caller asks again
         advance(COUNTS);
         for _ in 0..2 {
             assert_eq!(clock.read_margin(b"a").await, Duration::from_secs(7));

@@ -178,9 +178,9 @@ macro_rules! locks_methods {
             self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
         }
 
-        /// A body that runs once per period, of at least 10 s, in one of the processes that ask: for cron jobs. A call is
-        /// for the nearest multiple of the period on the server's clock. It does not wait, and needs permission to run
-        /// TIME.
+        /// A body that runs once per period in one of the processes that ask: for cron jobs. A period is at least 10 s.
+        /// A call is for the nearest multiple of the period on the server's clock. It does not wait, and needs
+        /// permission to run TIME.
         pub fn once(&self, key: impl AsRef<[u8]>, period: std::time::Duration) -> $once {
             let request = Arc::new($crate::once::request_of(key.as_ref(), period));
             $once { owner: Arc::clone(&self.owner), request, period, reruns: true }

@@ -22,6 +22,8 @@ const MOST_LATE: Duration = Duration::from_millis(100);
 /// After this time, two clocks may have drifted so far apart that the server's is read again when a body ends.
 const DRIFTS: Duration = Duration::from_secs(600);
 const MILLISECOND: Duration = Duration::from_millis(1);
+/// A long lease is at least this long until the tick of its grant is known: that may be the next one.
+const LEAST_LONG: Duration = Duration::from_secs(1);
 
 /// What became of a call for a tick, with what the body returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +91,7 @@ impl Schedule {
         let tick = tick_at(estimate.server_at(now()), self.period);
         let run = Run { tick, period: self.period, is_recovery: false, estimate, margin, is_long: true };
         let mut request = self.request.as_ref().clone();
-        request.lease = run.lease_ends().saturating_sub(now()).max(MILLISECOND);
+        request.lease = run.lease_ends().saturating_sub(now()).max(LEAST_LONG);
         request.settings.max_hold = Some(Duration::ZERO); // it is never renewed
         Arc::new(request)
     }
@@ -366,6 +368,21 @@ mod tests {
         });
         let (hold, _) = begins(&server.engine(), scheduled(HOUR, false)).await;
         assert!(server.is_kept() && server.count("LOCK.EXTEND") == 2);
+        hold.check().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_long_lease_of_a_grant_in_the_next_window_lasts_until_its_end() {
+        let server = FakeServer::new();
+        server.set_ahead((DAY / 2).saturating_sub(Duration::from_millis(200)));
+        server.instead(|_, words| {
+            if words.starts_with("LOCK.ACQUIRE") {
+                advance(Duration::from_millis(500));
+            }
+            None
+        });
+        let (hold, run) = begins(&server.engine(), scheduled(HOUR, false)).await;
+        assert!(run.tick == 20_834 && server.is_kept_until(START + DAY + DAY / 2));
         hold.check().unwrap();
     }
 

@@ -201,8 +201,9 @@ macro_rules! once_options {
             self
         }
 
-        /// Whether a tick runs again if its process dies. The default is true. If it is false, the lease lasts until the
-        /// end of the tick's window from the start, and the body may take nine tenths of what is left of the window.
+        /// Whether a tick runs again if its process dies. The default is true. If it is false, the lease lasts until
+        /// the end of the tick's window from the start, and the body may take nine tenths of what is left of the
+        /// window.
         #[must_use]
         pub fn rerun(mut self, reruns: bool) -> Self {
             self.reruns = reruns;

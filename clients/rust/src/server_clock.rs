@@ -274,7 +274,11 @@ pub(crate) mod tests {
 
         /// Whether the lock ends with the window of the first tick.
         pub(crate) fn is_kept(&self) -> bool {
-            let (ends, due) = (locked(&self.0.state).ends, START + DAY / 2);
+            self.is_kept_until(START + DAY / 2)
+        }
+
+        pub(crate) fn is_kept_until(&self, due: Duration) -> bool {
+            let ends = locked(&self.0.state).ends;
             ends + Duration::from_millis(2) >= due && ends <= due + Duration::from_millis(700)
         }
 
@@ -340,7 +344,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// A call that fails.
     pub(crate) fn fails(failure: Failure) -> Call {
         Box::pin(async { Err(failure) })
     }

@@ -41,8 +41,8 @@ impl Once {
     /// outside: longer work should call [`Held::check`] before each step.
     ///
     /// If the work succeeds, nobody else runs this tick: its lock is kept until halfway to the next tick. This takes at
-    /// most a few times as long as one call's time-out; after that, it continues in the background. If the work fails or
-    /// panics, another process may run the tick.
+    /// most a few times as long as one call's time-out; after that, it continues in the background. If the work fails
+    /// or panics, another process may run the tick.
     ///
     /// # Errors
     /// The work's error; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end of the work;

@@ -10,6 +10,7 @@ import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Router;
 import dev.serverlock.internal.wire.Words;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
 /**
@@ -43,17 +44,31 @@ public final class Commands {
         hold.check();
         long sent = context.now();
         boolean isDone = false;
-        hold.extending(sent, lease);
+        CompletableFuture<Object> late = null;
+        if (!hold.extending(sent, lease)) {
+            hold.check();
+        }
         try {
-            isDone = Long.valueOf(1).equals(ask(hold, hold.request().key(), () -> extendWords(hold, lease)));
+            isDone = isDone(send(hold, hold.request().key(), () -> extendWords(hold, lease)));
+        } catch (ReplyError | ConnectionLost error) {
+            late = error instanceof ConnectionLost lost ? lost.late() : null;
+            throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
         } finally {
-            hold.extended(sent, lease, isDone);
+            if (late == null) {
+                hold.extended(sent, lease, isDone);
+            } else {
+                late.whenComplete((reply, error) -> hold.extended(sent, lease, isDone(reply)));
+            }
             timer.add(hold);
         }
         if (!isDone) {
             hold.taken();
         }
         hold.check();
+    }
+
+    private static boolean isDone(Object reply) {
+        return Long.valueOf(1).equals(reply);
     }
 
     /** Returns how long the lock is certain to be held, in nanoseconds. Throws if it is not held on the server. */
@@ -128,9 +143,14 @@ public final class Commands {
 
     /** Sends a command, and resends it in another form if that may work. Throws ReplyError or ConnectionLost. */
     Object send(Hold hold, byte[] key, Supplier<byte[][]> words) {
+        return send(hold, key, words, context.timeout());
+    }
+
+    /** timeout: for one reply, in nanoseconds. */
+    Object send(Hold hold, byte[] key, Supplier<byte[][]> words, long timeout) {
         for (int tries = 0; ; tries++) {
             try {
-                return router.call(key, words.get(), context.timeout());
+                return router.call(key, words.get(), timeout);
             } catch (ReplyError | ConnectionLost error) {
                 if (tries == 2 || !fallsBack(hold, error)) {
                     throw error;

@@ -23,12 +23,16 @@ public final class Hold {
         void dropped(Hold hold);
     }
 
+    /** An EXTEND without a reply may still run until this long after its connection was closed. */
+    static final long LATE_COPY = 2 * Clock.SECOND;
+
     private final Context context;
     private final Watcher watcher;
     private final Request request;
     private final long token;
     private final Predecessor predecessor;
     private final long began;
+    private final long requested;
     private final long granted;
     private final Connection connection; // of a session
 
@@ -46,8 +50,10 @@ public final class Hold {
     private boolean isRenewing;
     private int inFlight; // EXTENDs
     private long shortest; // their shortest lease
+    private long settlesAt; // when the server cannot run one that has failed any more
     private LockLostException lost;
     private List<Runnable> listeners = new ArrayList<>(0);
+    private List<Runnable> idleListeners = List.of();
 
     public Hold(Context context, Watcher watcher, Request request, Grant grant, long began) {
         this.context = context;
@@ -58,7 +64,7 @@ public final class Hold {
         token = grant.token();
         predecessor = grant.predecessor();
         connection = grant.connection();
-        sent = grant.sent();
+        requested = sent = grant.sent();
         lease = request.lease();
         isPortable = grant.isPortable();
     }
@@ -79,6 +85,11 @@ public final class Hold {
     /** When the attempt began. */
     public long began() {
         return began;
+    }
+
+    /** When the request that was granted was sent. */
+    public long requested() {
+        return requested;
     }
 
     public long granted() {
@@ -192,26 +203,70 @@ public final class Hold {
 
     /**
      * Call this before an EXTEND is sent. Its reply may get lost, so a lease that ends earlier takes effect at once.
+     * Returns false if the lock was released, so that none may be sent.
      */
-    public synchronized void extending(long sent, long lease) {
+    synchronized boolean extending(long sent, long lease) {
+        if (isEnded) {
+            return false;
+        }
         shortest = inFlight++ == 0 ? lease : Math.min(shortest, lease);
         if (sent + lease < leaseEnds()) {
             this.sent = sent;
             this.lease = lease;
         }
+        return true;
     }
 
     /**
      * Call this when an EXTEND has succeeded or failed. If several are in flight, the client cannot know which one the
      * server runs last, so the shortest of their leases applies, counted from when this one was sent.
      */
-    public synchronized void extended(long sent, long lease, boolean isDone) {
-        inFlight--;
-        long counts = Math.min(lease, shortest);
-        if (isDone && lost == null && sent + counts > leaseEnds()) {
-            this.sent = sent;
-            this.lease = counts;
+    void extended(long sent, long lease, boolean isDone) {
+        List<Runnable> idle;
+        synchronized (this) {
+            inFlight--;
+            long counts = Math.min(lease, shortest);
+            if (isDone && lost == null && sent + counts > leaseEnds()) {
+                this.sent = sent;
+                this.lease = counts;
+            }
+            if (!isDone) {
+                settlesAt = context.now() + LATE_COPY;
+            }
+            if (inFlight > 0) {
+                return;
+            }
+            idle = idleListeners;
+            idleListeners = List.of();
+            notifyAll();
         }
+        idle.forEach(Runnable::run);
+    }
+
+    /** Waits until no EXTEND is in flight. Returns false if one still is after the time-out. */
+    synchronized boolean awaitIdle(long timeout) throws InterruptedException {
+        long end = context.now() + timeout;
+        for (long left = timeout; inFlight > 0 && left > 0; left = end - context.now()) {
+            wait(Clock.milliseconds(left));
+        }
+        return inFlight == 0;
+    }
+
+    /** Runs the listener once no EXTEND is in flight. */
+    void whenIdle(Runnable listener) {
+        synchronized (this) {
+            if (inFlight > 0) {
+                idleListeners = new ArrayList<>(idleListeners);
+                idleListeners.add(listener);
+                return;
+            }
+        }
+        listener.run();
+    }
+
+    /** Whether the server cannot run any more EXTENDs that have failed. */
+    synchronized boolean hasSettled() {
+        return context.now() >= settlesAt;
     }
 
     public synchronized boolean isPortable() {

@@ -127,12 +127,15 @@ public final class Renewal {
         }
     }
 
-    private void renewTogether(Node node, List<Hold> holds) {
+    private void renewTogether(Node node, List<Hold> due) {
         long sent = context.now();
         long timeout =
-                holds.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(context.timeout());
-        List<Call> calls =
-                holds.stream().map(hold -> new Call(words(hold, sent))).toList();
+                due.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(context.timeout());
+        List<Hold> holds = due.stream().filter(hold -> extending(hold, sent)).toList();
+        List<Call> calls = holds.stream().map(hold -> new Call(words(hold))).toList();
+        if (calls.isEmpty()) {
+            return;
+        }
         RuntimeException failure = null;
         try {
             router.exchange(node, calls, timeout);
@@ -157,7 +160,10 @@ public final class Renewal {
 
     private void renewAlone(Hold hold) {
         long sent = context.now();
-        Call call = new Call(words(hold, sent));
+        if (!extending(hold, sent)) {
+            return;
+        }
+        Call call = new Call(words(hold));
         try {
             router.send(hold.request().key(), call, patience(hold, sent));
         } catch (ReplyError | ConnectionLost error) {
@@ -167,8 +173,11 @@ public final class Renewal {
         settle(hold, call, sent);
     }
 
-    private byte[][] words(Hold hold, long sent) {
-        hold.extending(sent, hold.request().lease());
+    private static boolean extending(Hold hold, long sent) {
+        return hold.extending(sent, hold.request().lease());
+    }
+
+    private byte[][] words(Hold hold) {
         return commands.extendWords(hold, hold.request().lease());
     }
 

@@ -36,10 +36,10 @@ final class Body {
         }
     }
 
-    /** Releases the lock. Throws if it was lost, unless the work has thrown its own error. */
+    /** Ends the hold. Throws if it was lost, unless the work has thrown its own error. */
     private static void end(Held held, boolean hasFailed) {
         try {
-            held.close();
+            held.leave(hasFailed);
         } catch (LockException error) {
             if (!hasFailed) {
                 throw error;

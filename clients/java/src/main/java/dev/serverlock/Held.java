@@ -8,6 +8,7 @@ import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.function.BooleanSupplier;
 
 /**
  * A held lock, until it is released or lost. Any thread may call its methods. A Held that has been garbage collected is
@@ -21,7 +22,7 @@ import java.util.Optional;
  * }
  * }</pre>
  */
-public final class Held implements AutoCloseable {
+public sealed class Held implements AutoCloseable permits HeldOnce {
     private static final Cleaner CLEANER = Cleaner.create();
 
     private final Engine engine;
@@ -34,8 +35,13 @@ public final class Held implements AutoCloseable {
         cleanable = CLEANER.register(this, hold::drop);
     }
 
-    Hold hold() {
+    final Hold hold() {
         return hold;
+    }
+
+    /** Call this when the hold has ended. */
+    final void forget() {
+        cleanable.clean();
     }
 
     /** {@return the key, or the keys, in quotes} */
@@ -108,7 +114,7 @@ public final class Held implements AutoCloseable {
         try {
             return engine.release(hold, Clock.nanos(later));
         } finally {
-            cleanable.clean();
+            forget();
         }
     }
 
@@ -119,10 +125,20 @@ public final class Held implements AutoCloseable {
      */
     @Override
     public void close() {
+        end(this::release);
+    }
+
+    /** Leaves a body. */
+    void leave(boolean hasFailed) {
+        close();
+    }
+
+    /** Ends the hold, unless it has already been released. way: returns whether the lock was held to the end. */
+    final void end(BooleanSupplier way) {
         LockLostException lost = hold.lost();
         boolean wasHeld;
         try {
-            wasHeld = release();
+            wasHeld = way.getAsBoolean();
         } catch (LockMisuseException releasedBefore) {
             return;
         }

@@ -7,7 +7,6 @@ import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Words;
 import java.time.Duration;
-import java.util.List;
 import java.util.OptionalLong;
 import java.util.concurrent.CountDownLatch;
 import java.util.function.Consumer;
@@ -198,21 +197,9 @@ public final class Leader implements AutoCloseable {
         } catch (ConnectionLost noServer) {
             return null;
         }
-        if (!(reply instanceof List<?> fields)
-                || !Words.text(field(fields, "state")).equals("held")) {
-            return none;
-        }
-        return field(fields, "token") instanceof Long token
-                ? new Leadership(token, Words.text(field(fields, "owner")))
+        boolean isHeld = Words.text(Words.field(reply, "state")).equals("held");
+        return isHeld && Words.field(reply, "token") instanceof Long token
+                ? new Leadership(token, Words.text(Words.field(reply, "owner")))
                 : none;
-    }
-
-    private static Object field(List<?> fields, String name) {
-        for (int at = 0; at + 1 < fields.size(); at += 2) {
-            if (Words.text(fields.get(at)).equals(name)) {
-                return fields.get(at + 1);
-            }
-        }
-        return null;
     }
 }

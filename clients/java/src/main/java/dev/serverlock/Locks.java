@@ -2,7 +2,9 @@ package dev.serverlock;
 
 import dev.serverlock.internal.Engine;
 import dev.serverlock.internal.Options;
+import dev.serverlock.internal.Runs;
 import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.once.Schedule;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Server;
@@ -19,9 +21,11 @@ public final class Locks implements AutoCloseable {
     public static final Duration FOREVER = Duration.ofNanos(Long.MAX_VALUE);
 
     final Engine engine;
+    private final Runs runs;
 
     private Locks(Builder builder) {
         engine = new Engine(builder.options());
+        runs = new Runs(engine);
     }
 
     /**
@@ -114,6 +118,18 @@ public final class Locks implements AutoCloseable {
      */
     public ServerLock recover(String key, Duration lease) {
         return create(List.of(bytes(key)), lease, Request.Form.RECOVERY, false, null);
+    }
+
+    /**
+     * A body that runs once per period, in one of the processes that ask: for cron jobs. It needs permission to run
+     * TIME.
+     *
+     * @param key the key
+     * @param period the time from one tick to the next, at least 10 seconds
+     * @return what runs once per period
+     */
+    public Once once(String key, Duration period) {
+        return new Once(engine, runs, Schedule.of(bytes(key), period));
     }
 
     /**

@@ -61,6 +61,14 @@ class ArrowsTest {
             layer("internal.connection", "spi", "internal.runtime", "internal.wire"),
             layer("internal.hold", "reports", "spi", "internal.runtime", "internal.wire", "internal.command"),
             layer(
+                    "internal.once",
+                    "reports",
+                    "spi",
+                    "internal.runtime",
+                    "internal.wire",
+                    "internal.command",
+                    "internal.hold"),
+            layer(
                     "internal.attempt",
                     "reports",
                     "spi",
@@ -78,6 +86,7 @@ class ArrowsTest {
                     "internal.command",
                     "internal.connection",
                     "internal.hold",
+                    "internal.once",
                     "internal.attempt"),
             new Layer(
                     "API",
@@ -88,7 +97,8 @@ class ArrowsTest {
                     "internal.runtime",
                     "internal.wire",
                     "internal.command",
-                    "internal.hold"),
+                    "internal.hold",
+                    "internal.once"),
             layer("jedis", "spi"),
             layer("lettuce", "spi"),
             layer("shedlock", "reports", "API"));

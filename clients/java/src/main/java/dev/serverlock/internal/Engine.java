@@ -15,10 +15,12 @@ import dev.serverlock.internal.connection.Subscription;
 import dev.serverlock.internal.hold.Commands;
 import dev.serverlock.internal.hold.Debts;
 import dev.serverlock.internal.hold.Hold;
+import dev.serverlock.internal.hold.Keep;
 import dev.serverlock.internal.hold.Release;
 import dev.serverlock.internal.hold.Renewal;
 import dev.serverlock.internal.hold.Scopes;
 import dev.serverlock.internal.hold.Timer;
+import dev.serverlock.internal.once.ServerClock;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.Router;
@@ -36,6 +38,8 @@ public final class Engine {
     private final Commands commands;
     private final Renewal renewal;
     private final Release release;
+    private final Keep keep;
+    private final ServerClock serverClock;
     private final Resources resources;
     private final Scopes scopes = new Scopes();
     private final Set<Connection> sessions = ConcurrentHashMap.newKeySet();
@@ -63,6 +67,8 @@ public final class Engine {
         commands = new Commands(context, router, module, portable, timer);
         renewal = new Renewal(context, router, commands, timer);
         release = new Release(context, router, commands, timer, debts, hooks);
+        keep = new Keep(context, commands, debts, release);
+        serverClock = new ServerClock(context, router);
         resources = new Resources(
                 context,
                 router,
@@ -91,10 +97,20 @@ public final class Engine {
         return scopes;
     }
 
-    /** Throws LockException if the lock was not granted. */
-    public Hold acquire(Request request) throws InterruptedException {
+    /** The clock of each server, and its margin. */
+    ServerClock serverClock() {
+        return serverClock;
+    }
+
+    /** Throws LockMisuseException if this thread must not ask for the lock now. */
+    void checkMayAsk(Request request) {
         context.checkOpen(request.name());
         scopes.refuseAgain(request);
+    }
+
+    /** Throws LockException if the lock was not granted. */
+    public Hold acquire(Request request) throws InterruptedException {
+        checkMayAsk(request);
         Attempt attempt = new Attempt(resources, request);
         Grant grant;
         try {
@@ -135,6 +151,16 @@ public final class Engine {
     /** Returns whether the lock was held to the end. later: how long others still cannot get it, in nanoseconds. */
     public boolean release(Hold hold, long later) {
         return release.release(hold, later);
+    }
+
+    /** Ends a hold whose lock stays until then. See {@link Keep#keep}. */
+    boolean keep(Hold hold, long until, boolean isLong) {
+        return keep.keep(hold, until, isLong);
+    }
+
+    /** Releases the lock in the background. */
+    void giveUp(Hold hold) {
+        release.giveUp(hold);
     }
 
     /** Returns the reply to LOCK.INFO. Throws ReplyError or ConnectionLost. */

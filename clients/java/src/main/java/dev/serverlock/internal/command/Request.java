@@ -21,7 +21,7 @@ public final class Request implements Cloneable {
         RECOVERY
     }
 
-    private static final long TEN_YEARS = 3650L * 86_400 * Clock.SECOND;
+    public static final long TEN_YEARS = 3650L * 86_400 * Clock.SECOND;
     private static final long LONGEST_NOTIFY = 3600 * Clock.SECOND;
     private static final int MOST_HOLDERS = 4096;
     private static final int MOST_KEYS = 1024;
@@ -34,11 +34,11 @@ public final class Request implements Cloneable {
     private final List<byte[]> queues;
 
     private final String name;
-    private final long lease;
     private final Form form;
     private final boolean isShared;
     private final int limit; // 0 if there is no limit
 
+    private long lease;
     private long waiting;
     private long atLeast;
     private long maxHold;
@@ -97,6 +97,11 @@ public final class Request implements Cloneable {
         } catch (CloneNotSupportedException impossible) {
             throw new AssertionError(impossible);
         }
+    }
+
+    /** nanos: a checked value. */
+    public Request withLease(long nanos) {
+        return with(copy -> copy.lease = nanos);
     }
 
     public Request withWaiting(Duration value) {
@@ -160,7 +165,8 @@ public final class Request implements Cloneable {
         return value == null ? lease : checked("lease", value, Clock.MILLISECOND, TEN_YEARS);
     }
 
-    private long checked(String argument, Duration value, long least, long most) {
+    /** Returns the value in nanoseconds. */
+    public long checked(String argument, Duration value, long least, long most) {
         long nanos = value == null ? Long.MIN_VALUE : Clock.nanos(value);
         if (nanos < least || nanos > most) {
             String limit = most == Clock.NEVER

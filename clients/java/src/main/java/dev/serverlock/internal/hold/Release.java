@@ -12,6 +12,7 @@ import dev.serverlock.spi.Call;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Predicate;
 
 /** Releases locks. A release defers interrupts, for at most one command's time-out. Thread-safe. */
 public final class Release {
@@ -36,6 +37,17 @@ public final class Release {
 
     /** Returns whether the lock was held to the end. */
     public boolean release(Hold hold, long delay) {
+        return end(hold, end -> {
+            long wait = Math.max(delay, hold.granted() + hold.request().atLeast() - context.now());
+            return wait >= Clock.MILLISECOND && !end.wasLost() ? later(hold, wait) : atOnce(hold);
+        });
+    }
+
+    /**
+     * Ends a hold. Returns whether the lock was held to the end. settle: what to send, unless the server no longer has
+     * the grant; returns whether it had.
+     */
+    boolean end(Hold hold, Predicate<Hold.End> settle) {
         Hold.End end = hold.end();
         if (!end.isFirst()) {
             throw new LockMisuseException(hold.request().name(), "it was released before", null);
@@ -43,10 +55,7 @@ public final class Release {
         timer.forget();
         boolean wasHeld = false;
         try {
-            if (!end.isGone()) {
-                long wait = Math.max(delay, hold.granted() + hold.request().atLeast() - context.now());
-                wasHeld = wait >= Clock.MILLISECOND && !end.wasLost() ? later(hold, wait) : atOnce(hold);
-            }
+            wasHeld = !end.isGone() && settle.test(end);
         } finally {
             hold.endSession();
             wasHeld &= !end.wasLost();
@@ -58,7 +67,7 @@ public final class Release {
     }
 
     /** Sends RELEASE until it gets a reply. After one command's time-out, the release is retried in the background. */
-    private boolean atOnce(Hold hold) {
+    boolean atOnce(Hold hold) {
         long lostAt = hold.lostAt();
         long end = Math.min(context.now() + context.timeout(), lostAt);
         boolean wasSentBefore = false;
@@ -85,7 +94,7 @@ public final class Release {
                 }
                 wasSentBefore = true;
             }
-            pause(Math.min(SHORTEST_PAUSE * tries, LONGEST_PAUSE));
+            pause(tries);
         }
     }
 
@@ -112,6 +121,15 @@ public final class Release {
             if (wasInterrupted) {
                 Thread.currentThread().interrupt();
             }
+        }
+    }
+
+    /** Releases the lock in the background. */
+    public void giveUp(Hold hold) {
+        if (hold.end().isFirst()) {
+            timer.forget();
+            hold.endSession();
+            debts.owe(hold.leaseEnds(), () -> settle(hold));
         }
     }
 
@@ -151,9 +169,10 @@ public final class Release {
         return wasHeld;
     }
 
-    private static void pause(long span) {
+    /** Sleeps before another try, unless the thread is interrupted. */
+    static void pause(int tries) {
         try {
-            TimeUnit.NANOSECONDS.sleep(span);
+            TimeUnit.NANOSECONDS.sleep(Math.min(SHORTEST_PAUSE * tries, LONGEST_PAUSE));
         } catch (InterruptedException interrupt) {
             Thread.currentThread().interrupt();
         }

@@ -52,6 +52,18 @@ public final class Words {
         return value == null ? "" : value.toString();
     }
 
+    /** The value of a field in the reply to LOCK.INFO; null if there is none. */
+    public static Object field(Object reply, String name) {
+        if (reply instanceof List<?> fields) {
+            for (int at = 0; at + 1 < fields.size(); at += 2) {
+                if (text(fields.get(at)).equals(name)) {
+                    return fields.get(at + 1);
+                }
+            }
+        }
+        return null;
+    }
+
     /** Quotes keys, and cuts them to a readable length. */
     public static String shown(List<byte[]> keys) {
         StringBuilder text = new StringBuilder();

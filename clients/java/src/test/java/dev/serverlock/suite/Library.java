@@ -56,7 +56,8 @@ interface Library {
                 "queue",
                 "scopes",
                 "few_threads",
-                "half_open"));
+                "half_open",
+                "once"));
         all.addAll(List.of(more));
         return all;
     }

@@ -5,6 +5,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import dev.serverlock.LockLostException;
 import dev.serverlock.Locks;
+import dev.serverlock.Once;
 import dev.serverlock.ServerLock;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -100,7 +101,16 @@ final class Order {
         return when(is(order, "fsync"), lock, it -> it.fsync(within));
     }
 
-    private static ServerLock when(boolean isSo, ServerLock lock, UnaryOperator<ServerLock> option) {
-        return isSo ? option.apply(lock) : lock;
+    /** Returns what an order runs once per period. */
+    static Once once(JsonObject order, Locks locks, Consumer<LockLostException> lost) {
+        Once once = locks.once(key(order), span(order.get("period_ms"))).onLost(lost);
+        once = when(order.has("lease_ms"), once, it -> it.lease(lease(order)));
+        once = when(order.has("rerun"), once, it -> it.rerun(is(order, "rerun")));
+        once = when(order.has("max_hold_ms"), once, it -> it.maxHold(span(order.get("max_hold_ms"))));
+        return when(order.has("owner"), once, it -> it.owner(text(order, "owner")));
+    }
+
+    private static <T> T when(boolean isSo, T described, UnaryOperator<T> option) {
+        return isSo ? option.apply(described) : described;
     }
 }

@@ -11,10 +11,13 @@ import dev.serverlock.Leader;
 import dev.serverlock.LockException;
 import dev.serverlock.LockLostException;
 import dev.serverlock.Locks;
+import dev.serverlock.Once;
+import dev.serverlock.Outcome;
 import dev.serverlock.ServerLock;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
@@ -39,8 +42,12 @@ final class Player {
     }
 
     /** The body of a scope, which runs the tasks that it gets. */
-    private record Scope(
-            ServerLock lock, Held held, boolean stays, BlockingQueue<FutureTask<Map<String, Object>>> tasks) {}
+    private record Scope(Again again, Held held, boolean stays, BlockingQueue<FutureTask<Map<String, Object>>> tasks) {}
+
+    /** Asks for a scope's lock again. hold: what to call it, or null. */
+    private interface Again {
+        Map<String, Object> ask(String hold) throws Exception;
+    }
 
     void begin(long n, Thread thread) {
         pending.put(n, thread);
@@ -69,6 +76,9 @@ final class Player {
                 return got(held);
             }
             case "scope" -> scope(order);
+            case "once" -> {
+                return once(order);
+            }
             case "leave", "fail", "again", "spawn" -> {
                 return within(order, name);
             }
@@ -189,13 +199,16 @@ final class Player {
     }
 
     private ServerLock lock(JsonObject order, String name, String value) {
-        Consumer<LockLostException> lost = why -> {
+        return Order.lock(order, manager(order), lost(order, name, value));
+    }
+
+    private static Consumer<LockLostException> lost(JsonObject order, String name, String value) {
+        return why -> {
             if (order.has("lost_takes_ms")) {
                 pause(Order.span(order.get("lost_takes_ms")));
             }
             say(fields("event", "lost", name, value, "text", why.getMessage()));
         };
-        return Order.lock(order, manager(order), lost);
     }
 
     private static void pause(Duration span) {
@@ -225,16 +238,38 @@ final class Player {
     private void scope(JsonObject order) throws Exception {
         String name = Order.text(order, "scope");
         ServerLock lock = described(order, "scope", name);
-        ServerLock.Task<Exception> work = held -> {
-            Scope mine = new Scope(lock, held, Order.is(order, "stays"), new LinkedBlockingQueue<>());
-            scopes.put(name, mine);
-            say(fields("event", "entered", "scope", name, "token", held.token()));
-            obey(name, mine);
-        };
+        ServerLock.Task<Exception> work = held -> obey(name, held, Order.is(order, "stays"), hold -> {
+            Held again = lock.acquire();
+            if (hold != null) {
+                holds.put(hold, again);
+            }
+            return got(again);
+        });
         lock.run(work);
     }
 
-    private static void obey(String name, Scope mine) throws Exception {
+    private Map<String, Object> once(JsonObject order) throws Exception {
+        String name = Order.text(order, "scope");
+        Once once = Order.once(order, manager(order), lost(order, "scope", name));
+        if (name == null) {
+            Once.Work<String, Exception> nothing = held -> "tick " + held.tick();
+            Once.Result<String> result = once.call(nothing);
+            return fields("outcome", text(result.outcome()), "value", result.value());
+        }
+        Once.Task<Exception> work =
+                held -> obey(name, held, false, hold -> fields("outcome", text(once.run(again -> {}))));
+        return fields("outcome", text(once.run(work)));
+    }
+
+    private static String text(Outcome outcome) {
+        return outcome.name().toLowerCase(Locale.ROOT);
+    }
+
+    /** The body of a scope. */
+    private void obey(String name, Held held, boolean stays, Again again) throws Exception {
+        Scope mine = new Scope(again, held, stays, new LinkedBlockingQueue<>());
+        scopes.put(name, mine);
+        say(fields("event", "entered", "scope", name, "token", held.token()));
         while (true) {
             FutureTask<Map<String, Object>> task;
             try {
@@ -270,11 +305,7 @@ final class Player {
                 case "fail" -> throw new Driver.WorkFailed();
                 case "spawn" -> spawn(Order.text(order, "worker"));
                 default -> {
-                    Held held = scope.lock().acquire();
-                    if (order.has("hold")) {
-                        holds.put(Order.text(order, "hold"), held);
-                    }
-                    return got(held);
+                    return scope.again().ask(Order.text(order, "hold"));
                 }
             }
             return Map.of();

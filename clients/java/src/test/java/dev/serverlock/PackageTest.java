@@ -116,7 +116,7 @@ class PackageTest {
         while (found.find()) {
             blocks.add(found.group(1));
         }
-        assertEquals(2, blocks.size());
+        assertEquals(3, blocks.size());
         return blocks;
     }
 
@@ -136,6 +136,14 @@ class PackageTest {
         server.call("LOCK.ACQUIRE", "nightly", "PX", 60_000);
         String refused = run(List.of("java", "-cp", "target/classes:target/dependency/*", "Nightly"));
         assertTrue(refused.contains("the lock \"nightly\": somebody else has it"), refused);
+    }
+
+    @Test
+    void theExampleThatRunsOncePerPeriodRunsInAnEmptyProject() throws Exception {
+        String output = play(readme().get(2), JEDIS);
+        assertTrue(output.contains("working, token") && output.contains("RAN"), output);
+        String again = run(List.of("java", "-cp", "target/classes:target/dependency/*", "Job"));
+        assertTrue(again.contains("ELSEWHERE") && !again.contains("working"), again);
     }
 
     @Test

@@ -78,7 +78,7 @@ func (a *attempt) run() (*grant, error) {
 func (a *attempt) failure(err error) error {
 	reply, isReply := as[*replyError](err)
 	err = typed(err, a.request.name)
-	if e, ok := as[*Error](err); ok && isReply && reply.passes() && a.request.wait > 0 {
+	if e, ok := as[*Error](err); ok && isReply && reply.isTransient() && a.request.wait > 0 {
 		e.Kind = ErrTimeout
 		e.Reason = fmt.Sprintf("not granted within %v: %s", (now() - a.began).Round(time.Millisecond), reply.text)
 	}
@@ -264,7 +264,7 @@ func (a *attempt) pauseAfter(err error) error {
 		_ = a.engine.router.refresh(ctx)
 		cancel()
 	}
-	if !mayPass(err) {
+	if !isTransient(err) {
 		if isReply && !a.wasQueued && a.tries == 1 {
 			a.mayBeQueued = a.mayRun // an error reply means that nothing was queued
 		}

@@ -36,7 +36,7 @@ func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error)
 				e.timer.later(now()+lateCopy, func() { e.oweKeep(h, until) })
 			}
 			return reply == int64(1), nil
-		case !mayPass(err):
+		case !isTransient(err):
 			return false, typed(err, h.request.name)
 		case now() >= end:
 			e.oweKeep(h, until)
@@ -55,7 +55,7 @@ func (e *engine) oweKeep(h *hold, until time.Duration) {
 	e.timer.owe(until, func(context.Context) error {
 		reply, err := e.extendUntil(h, until)
 		switch {
-		case err != nil && mayPass(err):
+		case err != nil && isTransient(err):
 			return err
 		case err != nil:
 			e.warn(fmt.Sprintf("the lock %s is not kept for its period", h.request.name), "error", err)

@@ -14,7 +14,7 @@ const (
 	portableMargin    = int64(1000)
 	portableRetention = int64(60_000)
 	// How long the reply about the eviction policy is valid. After a failover, the new server's policy may differ.
-	policyCounts = time.Minute
+	policyValidFor = time.Minute
 	// How long calls do without queues before one of them checks again whether the user may use queues.
 	remembersDenial = time.Minute
 )
@@ -178,7 +178,7 @@ func isRefusedQueue(err error) bool { return codeOf(err) == "NOPERM" || codeOf(e
 func (p *portable) askPolicy(send send, c *call) error {
 	acquires := strings.HasSuffix(c.command, "ACQUIRE") || c.command == "LOCK.RECOVER"
 	p.mu.Lock()
-	isKnown := p.hasAsked && (!acquires || now() < p.askedAt+policyCounts)
+	isKnown := p.hasAsked && (!acquires || now() < p.askedAt+policyValidFor)
 	p.mu.Unlock()
 	if isKnown {
 		return nil

@@ -63,7 +63,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 		case e.missed(h, err):
 			tries--
 			continue
-		case !mayPass(err):
+		case !isTransient(err):
 			return false, typed(err, h.request.name)
 		case now() >= end:
 			e.timer.owe(leaseEnds, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
@@ -100,7 +100,7 @@ func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) 
 	lostAt, until := h.lostAt(), h.sent+h.lease
 	h.mu.Unlock()
 	reply, err := e.sent(ctx, h, h.request.extend(h.token, wait))
-	if err != nil && !mayPass(err) {
+	if err != nil && !isTransient(err) {
 		return false, typed(err, h.request.name)
 	}
 	at := now() + wait

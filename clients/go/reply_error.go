@@ -97,18 +97,18 @@ func read(err error) error {
 	return &replyError{code: code, text: text}
 }
 
-// mayPass reports whether the error is transient, so that a retry makes sense while wait time remains.
-func mayPass(err error) bool {
+// isTransient reports whether the error is transient, so that a retry makes sense while wait time remains.
+func isTransient(err error) bool {
 	switch err := err.(type) {
 	case *connectionLost:
 		return !err.final
 	case *replyError:
-		return err.passes()
+		return err.isTransient()
 	}
 	return false
 }
 
-func (r *replyError) passes() bool {
+func (r *replyError) isTransient() bool {
 	switch r.code {
 	case "UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
 		"BUSY", "MISCONF", "OOM", "NOREPLICAS":
@@ -147,7 +147,7 @@ func typed(err error, key string) error {
 			e.Kind = ErrDenied
 		case err.isUnknownCommand():
 			e.Kind = ErrUnavailable
-		case err.passes(), err.code == "GRACE", err.code == "BUSYLOCKS", err.code == "CLOCK":
+		case err.isTransient(), err.code == "GRACE", err.code == "BUSYLOCKS", err.code == "CLOCK":
 			e.Kind = ErrUnavailable
 		}
 	}

@@ -93,9 +93,9 @@ func TestABadArgumentIsNamedAndNothingIsSent(t *testing.T) {
 
 func TestWhatErrorsMean(t *testing.T) {
 	for _, one := range []struct {
-		err    error
-		passes bool
-		kind   error
+		err         error
+		isTransient bool
+		kind        error
 	}{
 		{driver.ReplyError("LOADING a file"), true, ErrUnavailable},
 		{driver.ReplyError("BUSY running a script"), true, ErrUnavailable},
@@ -125,8 +125,8 @@ func TestWhatErrorsMean(t *testing.T) {
 		{context.DeadlineExceeded, true, ErrNoServer},
 	} {
 		err := read(one.err)
-		if mayPass(err) != one.passes {
-			t.Errorf("%v may pass: %v", one.err, !one.passes)
+		if isTransient(err) != one.isTransient {
+			t.Errorf("%v is transient: %v", one.err, !one.isTransient)
 		}
 		got := typed(err, `"a"`)
 		mustKind(t, got, one.kind)

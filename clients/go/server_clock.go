@@ -11,7 +11,7 @@ import (
 
 const (
 	// How long the replies about the server's clock and its margin are valid.
-	clockCounts = time.Minute
+	clockValidFor = time.Minute
 	// An estimate that may be off by more than this is used, but not kept.
 	mostDoubt   = 250 * time.Millisecond
 	clockPause  = 10 * time.Millisecond
@@ -43,7 +43,7 @@ type serverClock struct {
 func newServerClock(e *engine) *serverClock {
 	return &serverClock{
 		engine: e, asking: make(chan struct{}, 1), known: map[string]estimate{},
-		margin: usualMargin, marginAsked: now() - clockCounts,
+		margin: usualMargin, marginAsked: now() - clockValidFor,
 	}
 }
 
@@ -91,13 +91,13 @@ func (c *serverClock) fresh(place string) (found estimate, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found, ok = c.known[place]
-	return found, ok && now() < found.asked+clockCounts
+	return found, ok && now() < found.asked+clockValidFor
 }
 
 func (c *serverClock) keep(place string, got estimate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.known, func(_ string, old estimate) bool { return got.asked >= old.asked+clockCounts })
+	maps.DeleteFunc(c.known, func(_ string, old estimate) bool { return got.asked >= old.asked+clockValidFor })
 	c.known[place] = got
 }
 
@@ -114,7 +114,7 @@ func (c *serverClock) ask(ctx context.Context, key string) (estimate, error) {
 		}
 		return got, nil
 	}
-	if !mayPass(err) {
+	if !isTransient(err) {
 		return estimate{}, err
 	}
 	if _, isReply := as[*replyError](err); !isReply { // in a cluster the key may have moved
@@ -173,7 +173,7 @@ func (c *serverClock) readMargin(ctx context.Context, r *request) (time.Duration
 func (c *serverClock) knownMargin() (margin time.Duration, isFresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.margin, now() < c.marginAsked+clockCounts
+	return c.margin, now() < c.marginAsked+clockValidFor
 }
 
 // askMargin asks for the margin. After an error reply the last one counts: this user may not ask.

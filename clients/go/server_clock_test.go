@@ -103,7 +103,7 @@ func TestTheTimeIsAskedAtMostOnceAMinute(t *testing.T) {
 	for range 3 {
 		estimated(t, locks, "a")
 	}
-	suspend(clockCounts - 10*time.Second)
+	suspend(clockValidFor - 10*time.Second)
 	estimated(t, locks, "b")
 	if asked := server.asked(); asked != 1 {
 		t.Errorf("it was asked %d times", asked)
@@ -137,7 +137,7 @@ func TestAnEstimateFromSlowRepliesIsUsedOnce(t *testing.T) {
 	if asked := server.asked(); asked != 3 {
 		t.Errorf("it was asked %d times", asked)
 	}
-	suspend(clockCounts)
+	suspend(clockValidFor)
 	server.takes, server.fails = []time.Duration{800 * time.Millisecond}, nil
 	server.reply = failsAfter(server.reply, 1, io.EOF)
 	if found := estimated(t, locks, "a"); found.isGood() { // the second reply was lost
@@ -164,7 +164,7 @@ func TestEachServerOfAClusterHasItsOwnClock(t *testing.T) {
 	if asked := server.asked(); asked != 2 {
 		t.Errorf("they were asked %d times", asked)
 	}
-	suspend(clockCounts)
+	suspend(clockValidFor)
 	estimated(t, locks, "a")
 	if known := len(locks.engine.serverClock.known); known != 1 {
 		t.Errorf("%d estimates are kept", known)
@@ -176,7 +176,7 @@ func TestALostReplyToTimeIsAskedForOnceMore(t *testing.T) {
 	locks := opened(t, server)
 	server.fails = []error{io.EOF}
 	estimated(t, locks, "a")
-	suspend(clockCounts)
+	suspend(clockValidFor)
 	for _, one := range []struct {
 		fails []error
 		kind  error
@@ -276,7 +276,7 @@ func TestTheMarginIsAskedAtMostOnceAMinute(t *testing.T) {
 				t.Errorf("after %d questions it is %v, %v", asked, got, err)
 			}
 		}
-		suspend(clockCounts)
+		suspend(clockValidFor)
 	}
 	if asked != 4 || clock.margin != usualMargin {
 		t.Errorf("it was asked %d times, and is %v", asked, clock.margin)

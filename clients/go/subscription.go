@@ -98,7 +98,7 @@ func (s *subscription) listen(key string) {
 			if !s.engine.isClosed() {
 				s.engine.warn("the connection for waiting was lost; opening a new one")
 			}
-		} else if reply, ok := as[*replyError](err); ok && !mayPass(reply) {
+		} else if reply, ok := as[*replyError](err); ok && !isTransient(reply) {
 			s.refused()
 			return
 		} else if s.engine.router.isCluster() {

@@ -8,7 +8,7 @@ import { randomInt } from 'node:crypto';
 import { now } from './clock.js';
 import { COMMANDS } from './commands.js';
 import { type LockError, LockUnavailableError } from './errors.js';
-import { ConnectionLost, mayPass, ReplyError, read, refused, timedOut, typed } from './failures.js';
+import { ConnectionLost, isTransient, ReplyError, read, refused, timedOut, typed } from './failures.js';
 import type { Form } from './form.js';
 import { type Grant, predecessor } from './hold.js';
 import { confirm } from './replicas.js';
@@ -256,7 +256,7 @@ export class Attempt implements Asking {
     if (this.resources.wire.isCluster && (this.usesConnection || error instanceof ConnectionLost))
       await this.resources.wire.refresh(this.request.key);
     if (error instanceof ReplyError && !this.wasQueued && this.#tries === 1) this.mayBeQueued = false;
-    if (!mayPass(error)) throw typed(error, name);
+    if (!isTransient(error)) throw typed(error, name);
     const isPending = error instanceof ConnectionLost && error.settled;
     if (this.left <= 0 && (this.request.wait || this.#tries >= 2 || isPending)) {
       throw this.request.wait && error instanceof ReplyError

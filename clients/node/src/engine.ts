@@ -8,7 +8,7 @@ import { now } from './clock.js';
 import { COMMANDS } from './commands.js';
 import { Connections } from './connections.js';
 import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } from './errors.js';
-import { ConnectionLost, mayPass, ReplyError, read, typed } from './failures.js';
+import { ConnectionLost, isTransient, ReplyError, read, typed } from './failures.js';
 import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
 import { Keeping } from './keeping.js';
@@ -323,7 +323,7 @@ export class Engine {
     for (let tries = 0, error = first; ; ) {
       if (!(error instanceof ReplyError && this.missed(held, error))) {
         tries += 1;
-        if (!mayPass(error)) throw typed(error, request.name);
+        if (!isTransient(error)) throw typed(error, request.name);
         const settled = error instanceof ConnectionLost ? error.settled : undefined;
         if (settled || now() >= Math.min(end, held._lostAt)) {
           // The copy in flight may do the work. Then the one in the background finds nothing to do.
@@ -363,7 +363,7 @@ export class Engine {
   }
 
   /**
-   * Ends a hold whose lock stays until then, by the clock of leases; if that has passed, the lock is released. `isLong`:
+   * Ends a hold whose lock stays until then, by the clock of leases. If that has passed, it is released. `isLong`:
    * its lease has that end already. Resolves to whether the lock was held to the end of the hold.
    */
   async keep(held: Held, until: number, isLong: boolean): Promise<boolean> {

@@ -71,7 +71,7 @@ const PASSING = new Set([
 const LASTING = /^(GRACE lease|BUSYLOCKS 64 waits)/;
 
 /** Whether to try again while wait time remains. */
-export function mayPass(error: ReplyError | ConnectionLost): boolean {
+export function isTransient(error: ReplyError | ConnectionLost): boolean {
   if (error instanceof ConnectionLost) return !error.final;
   return PASSING.has(error.code) && !LASTING.test(error.message);
 }

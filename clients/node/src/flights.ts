@@ -1,6 +1,6 @@
 /**
- * The commands of one hold that the server may still run. They do not refer to the hold, so that it can be garbage while
- * a reply is missing.
+ * The commands of one hold that the server may still run. They do not refer to the hold, so that it can be collected
+ * while a reply is missing.
  */
 
 import { now } from './clock.js';

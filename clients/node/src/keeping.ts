@@ -4,7 +4,7 @@
  */
 
 import { now } from './clock.js';
-import { ConnectionLost, mayPass, type ReplyError, read, typed } from './failures.js';
+import { ConnectionLost, isTransient, type ReplyError, read, typed } from './failures.js';
 import type { Held } from './hold.js';
 import type { Timer } from './renewal.js';
 
@@ -48,7 +48,7 @@ export class Keeping {
         return reply === 1;
       } catch (thrown) {
         const error = read(thrown);
-        if (!mayPass(error)) throw typed(error, held.key);
+        if (!isTransient(error)) throw typed(error, held.key);
         const isLost = error instanceof ConnectionLost;
         isUnsure ||= isLost;
         if ((isLost && error.settled) || now() >= end) {
@@ -72,7 +72,8 @@ export class Keeping {
       } catch (thrown) {
         const error = read(thrown);
         isUnsure ||= error instanceof ConnectionLost;
-        if (!mayPass(error)) this.#extender.warn(`the lock ${held.key} is not kept for its period: ${error.message}`);
+        if (!isTransient(error))
+          this.#extender.warn(`the lock ${held.key} is not kept for its period: ${error.message}`);
         throw error;
       }
     });

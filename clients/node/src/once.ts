@@ -26,8 +26,8 @@ const DRIFTS = 600_000;
 export type Outcome<T> =
   | {
       /**
-       * ran: the body ran here. recovered: the lease of a process that ran expired within this tick's window, perhaps in
-       * the middle of its work, and the body ran here.
+       * ran: the body ran here. recovered: the lease of a process that ran expired within this tick's window, perhaps
+       * in the middle of its work, and the body ran here.
        */
       outcome: 'ran' | 'recovered';
       /** What the body returned. */

@@ -17,9 +17,9 @@ import type { Reach, Word } from './wire.js';
 export const MARGIN = 1000;
 const RETENTION = 60_000;
 /** How long an answer about the eviction policy is valid. A failover may bring in a different server. */
-const POLICY_COUNTS = 60_000;
+const POLICY_VALID_FOR = 60_000;
 /** How long to wait before a denied queue is tried again. */
-const DENIAL_COUNTS = 60_000;
+const DENIAL_VALID_FOR = 60_000;
 
 let known: { source: string; digest: string } | undefined;
 
@@ -119,7 +119,7 @@ return {redis.call(unpack(ARGV, 2))}`;
       if (!(isReply(error, 'NOPERM', 'TRYAGAIN') && request.mayBeAlone)) throw error;
       const reply = await this.#run(request.names, name, alone, send);
       // The lock is allowed, so the queue was denied.
-      if (error.code === 'NOPERM') this.#deniedUntil = now() + DENIAL_COUNTS;
+      if (error.code === 'NOPERM') this.#deniedUntil = now() + DENIAL_VALID_FOR;
       return reply;
     }
   }
@@ -141,7 +141,7 @@ return {redis.call(unpack(ARGV, 2))}`;
 
   /** A volatile policy could evict a key with an expiry, so locks get none then, nor if INFO is not allowed. */
   async #askPolicy(request: Request): Promise<void> {
-    if (now() < this.#asked + POLICY_COUNTS) return;
+    if (now() < this.#asked + POLICY_VALID_FOR) return;
     let reply: unknown;
     try {
       reply = await this.#reach.wire.call(request.key, ['INFO', 'memory'], this.#reach.timeout);

@@ -4,7 +4,7 @@
  */
 
 import { now } from './clock.js';
-import { ConnectionLost, mayPass, ReplyError } from './failures.js';
+import { ConnectionLost, isTransient, ReplyError } from './failures.js';
 import type { Held } from './hold.js';
 
 /** What renewal needs from the manager. */
@@ -64,7 +64,7 @@ export class Timer {
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
-      if (isOurs && mayPass(error) && now() < until && !this.#renewer.isClosed)
+      if (isOurs && isTransient(error) && now() < until && !this.#renewer.isClosed)
         this.later(now() + 250, () => this.owe(until, debt));
     });
   }

@@ -1,7 +1,7 @@
 /** The server's clock, and the margin that the server adds to leases. Each is requested at most once a minute. */
 
 import { now } from './clock.js';
-import { ConnectionLost, mayPass, ReplyError, read } from './failures.js';
+import { ConnectionLost, isTransient, ReplyError, read } from './failures.js';
 import { fieldsOf, type Reach } from './wire.js';
 
 /** How long a reply is valid. */
@@ -42,7 +42,7 @@ export class ServerClock {
   readonly #reach: Reach;
   /** By key in a cluster, because each of its servers has its own clock. */
   readonly #known = new Map<string, Estimate>();
-  /** What one caller has requested, while others wait for the same reply. */
+  /** Requests of one caller, while others wait for the same reply. */
   readonly #asking = new Map<string, Promise<Estimate>>();
   #margin = USUAL_MARGIN;
   #marginAsked = -Infinity;
@@ -81,7 +81,7 @@ export class ServerClock {
       found = await this.#call(key);
     } catch (thrown) {
       const error = read(thrown);
-      if (!mayPass(error)) throw error;
+      if (!isTransient(error)) throw error;
       const { wire } = this.#reach;
       if (wire.isCluster && error instanceof ConnectionLost) await wire.refresh(key);
       await new Promise((resolve) => setTimeout(resolve, PAUSE));

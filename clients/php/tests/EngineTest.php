@@ -74,22 +74,22 @@ final class EngineTest extends TestCase
     }
 
     /** @dataProvider errors */
-    public function testATransientErrorIsRetriedUntilTheWaitEnds(string $text, bool $mayPass): void
+    public function testATransientErrorIsRetriedUntilTheWaitEnds(string $text, bool $isTransient): void
     {
         $client = new ScriptedClient([new ReplyError($text), new ReplyError($text), new ReplyError($text), 4711]);
         try {
             $held = self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 60.0)));
-            self::assertTrue($mayPass);
+            self::assertTrue($isTransient);
             self::assertSame(4711, $held->token);
         } catch (LockUnavailableException $error) {
-            self::assertFalse($mayPass, (string) $error);
+            self::assertFalse($isTransient, (string) $error);
         }
-        self::assertSame(array_fill(0, $mayPass ? 4 : 1, 'LOCK.ACQUIRE'), $client->commands());
+        self::assertSame(array_fill(0, $isTransient ? 4 : 1, 'LOCK.ACQUIRE'), $client->commands());
         self::assertCount(1, array_unique(array_column($client->sent, 5)), 'under one ID');
     }
 
     /** @dataProvider errors */
-    public function testAnErrorWithoutAWaitIsUnavailableAndLeavesNothingToCancel(string $text, bool $mayPass): void
+    public function testAnErrorWithoutAWaitIsUnavailableAndLeavesNothingToCancel(string $text, bool $isTransient): void
     {
         $client = new ScriptedClient([new ReplyError($text), new ReplyError($text)]);
         try {
@@ -98,7 +98,7 @@ final class EngineTest extends TestCase
         } catch (LockUnavailableException $error) {
             self::assertStringContainsString($text, $error->getMessage());
         }
-        self::assertSame(array_fill(0, $mayPass ? 2 : 1, 'LOCK.ACQUIRE'), $client->commands());
+        self::assertSame(array_fill(0, $isTransient ? 2 : 1, 'LOCK.ACQUIRE'), $client->commands());
     }
 
     public function testAWaitThatEndsDuringRetriesTimesOut(): void
@@ -110,16 +110,16 @@ final class EngineTest extends TestCase
     }
 
     /** @dataProvider errors */
-    public function testAReleaseThatGetsATransientErrorIsSentAgainByALaterCall(string $text, bool $mayPass): void
+    public function testAReleaseThatGetsATransientErrorIsSentAgainByALaterCall(string $text, bool $isTransient): void
     {
         $client = new ScriptedClient([4711, ...array_fill(0, 20, new ReplyError($text))]);
         $engine = self::engine($client);
         $held = $engine->acquire(new Request(['report'], 30.0));
         try {
             self::assertTrue($held->release());
-            self::assertTrue($mayPass);
+            self::assertTrue($isTransient);
         } catch (LockUnavailableException) {
-            self::assertFalse($mayPass);
+            self::assertFalse($isTransient);
             return;
         }
         [$client->replies, $client->sent] = [[new ReplyError($text), 4712, new ReplyError($text)], []];

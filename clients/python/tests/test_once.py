@@ -18,7 +18,7 @@ from serverlock.aio.runtime import Runtime as Tasks
 from serverlock.core import server_clock
 from serverlock.core.clock import now
 from serverlock.core.once import DRIFTS, Run, schedule_of
-from serverlock.core.server_clock import COUNTS, USUAL_MARGIN, Estimate, ServerClock, estimate_of
+from serverlock.core.server_clock import USUAL_MARGIN, VALID_FOR, Estimate, ServerClock, estimate_of
 from serverlock.core.ticks import SLACK, begin_of, default_lease, end_of, is_recovery, tick_at
 from serverlock.core.wire import ConnectionLost, ReplyError
 from serverlock.threads.runtime import Runtime, run
@@ -147,7 +147,7 @@ class Clocks(unittest.TestCase):
     def test_it_is_asked_at_most_once_a_minute(self) -> None:
         for _ in range(3):
             self.read()
-        self.server.at += COUNTS - 0.001
+        self.server.at += VALID_FOR - 0.001
         self.read(b"another")
         self.assertEqual(self.server.asked, 1)
         self.server.at += 0.002
@@ -179,7 +179,7 @@ class Clocks(unittest.TestCase):
     def test_the_server_is_asked_again_after_a_lost_reply(self) -> None:
         self.server.fails = [ConnectionLost(OSError())]
         self.assertAlmostEqual(self.read().offset, 1_000_000.0, 5)
-        self.server.at += COUNTS + 1
+        self.server.at += VALID_FOR + 1
         self.server.fails = [ConnectionLost(OSError()), ConnectionLost(OSError())]
         with self.assertRaises(ConnectionLost):
             self.read()
@@ -219,9 +219,9 @@ class Clocks(unittest.TestCase):
             return run(lambda: self.clock.read_margin(ask))
 
         self.assertEqual((read(), read(), asked), (7.0, 7.0, 1))
-        self.server.at += COUNTS
+        self.server.at += VALID_FOR
         self.assertEqual((read(), read(), asked), (7.0, 7.0, 2))
-        self.server.at += COUNTS
+        self.server.at += VALID_FOR
         self.assertEqual((read(), read(), asked), (7.0, USUAL_MARGIN, 4))
 
 

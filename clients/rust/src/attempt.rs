@@ -130,7 +130,7 @@ impl Attempt {
 
     /// The error that the user gets: a time-out if the server kept returning temporary errors until the wait ended.
     fn failure(&self, failure: Failure) -> Error {
-        let is_over = matches!(failure, Failure::Reply(_)) && failure.may_pass() && !self.request.wait().is_zero();
+        let is_over = matches!(failure, Failure::Reply(_)) && failure.is_transient() && !self.request.wait().is_zero();
         let (text, name) = (failure.text(), &self.request.name);
         let error = failure.typed(name);
         if !is_over {
@@ -289,7 +289,7 @@ impl Attempt {
         if self.resources.reach.router.is_cluster() && (self.uses_connection || failure.is_connection_lost()) {
             let _ = self.resources.reach.router.refresh(self.resources.reach.timeout).await;
         }
-        if !failure.may_pass() {
+        if !failure.is_transient() {
             if !failure.is_connection_lost() && !self.was_queued && self.tries == 1 {
                 self.may_be_queued = self.may_run; // an error reply means that nothing has changed
             }

@@ -82,7 +82,7 @@ impl Failure {
     }
 
     /// Whether to retry while wait time remains: the reply may change, for example after a failover.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Lost(broken) => !broken.is_final,
             Self::Late(_) => true,

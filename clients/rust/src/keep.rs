@@ -49,7 +49,7 @@ impl Engine {
                 }
                 Err(failure) => failure,
             };
-            if !failure.may_pass() {
+            if !failure.is_transient() {
                 return Err(failure.typed(&hold.request.name));
             }
             if now() >= end || matches!(failure, Failure::Late(_)) {
@@ -126,7 +126,7 @@ impl Hold {
                 }
             }
             Ok(_) => log::warn!("serverlock: the lock {name} had ended before it was kept for its period"),
-            Err(failure) if failure.may_pass() => {
+            Err(failure) if failure.is_transient() => {
                 is_unsure.fetch_or(failure.is_connection_lost(), Ordering::SeqCst);
                 let text = failure.text();
                 if self.outlast(failure, until) {

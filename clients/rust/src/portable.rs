@@ -15,7 +15,7 @@ use crate::sync::locked;
 const MARGIN: i64 = 1000;
 const RETENTION: i64 = 60_000;
 /// How long a reply about the eviction policy stays valid. After a failover, the new server's policy may differ.
-const POLICY_COUNTS: Duration = Duration::from_secs(60);
+const POLICY_VALID_FOR: Duration = Duration::from_secs(60);
 /// How long calls do without queues before one checks again whether the user may use them.
 const REMEMBERS_DENIAL: Duration = Duration::from_secs(60);
 
@@ -157,7 +157,7 @@ impl Portable {
     }
 
     pub(crate) fn knows_policy(&self) -> bool {
-        locked(&self.state).asked.is_some_and(|asked| now() < asked.saturating_add(POLICY_COUNTS))
+        locked(&self.state).asked.is_some_and(|asked| now() < asked.saturating_add(POLICY_VALID_FOR))
     }
 
     /// Under a volatile policy, a key with an expiry could be evicted. In that case, or if the policy is unknown, locks

@@ -75,7 +75,7 @@ impl Engine {
                 sending = hold.sending(command);
                 continue;
             }
-            if !failure.may_pass() {
+            if !failure.is_transient() {
                 return Err(failure.typed(&hold.request.name));
             }
             if now() >= end {
@@ -115,7 +115,7 @@ impl Engine {
         let (lost_at, lease_ends) = (hold.lost_at(), hold.lease_ends());
         let reply = hold.send(Command::Extend { token: hold.token, lease: left }).await;
         let until = match &reply {
-            Err(failure) if !failure.may_pass() => None,
+            Err(failure) if !failure.is_transient() => None,
             Err(failure) => {
                 warn_of_release(hold, failure);
                 Some(lease_ends)

@@ -129,7 +129,7 @@ impl ServerClock {
                 Ok(again) if again.doubt < made.doubt => Ok(again),
                 _ => Ok(made),
             },
-            Err(failure) if failure.may_pass() => {
+            Err(failure) if failure.is_transient() => {
                 if failure.is_connection_lost() {
                     let _ = self.reach.router.refresh(self.reach.timeout).await; // the key may have moved
                 }

@@ -142,7 +142,7 @@ async fn listen(subscription: Arc<Subscription>, key: Vec<u8>) {
                     log::warn!("serverlock: the connection for waiting was lost; opening a new one");
                 }
             }
-            Err(failure) if !failure.is_connection_lost() && !failure.may_pass() => {
+            Err(failure) if !failure.is_connection_lost() && !failure.is_transient() => {
                 subscription.change(|state| (state.is_refused, state.is_running) = (true, false));
                 return;
             }

@@ -213,7 +213,7 @@ final class Attempt
             ]);
         }
         $this->isUnsure = $this->isUnsure || $error instanceof ConnectionLost;
-        if (!Failures::mayPass($error) || $this->left() <= 0 && $this->tries >= 2) {
+        if (!Failures::isTransient($error) || $this->left() <= 0 && $this->tries >= 2) {
             if (!$this->isUnsure && !$this->stood) {
                 $this->mayStand = false; // an error reply changes nothing
             }
@@ -447,7 +447,7 @@ final class Attempt
         try {
             $settle();
         } catch (ReplyError | ConnectionLost $error) {
-            if (Failures::mayPass($error)) {
+            if (Failures::isTransient($error)) {
                 $resources->debts->add(Clock::now(), $until, $settle);
             }
         }

@@ -51,7 +51,7 @@ final class Debts implements \Countable
             try {
                 $what();
             } catch (ReplyError | ConnectionLost $error) {
-                if (Failures::mayPass($error)) {
+                if (Failures::isTransient($error)) {
                     $this->debts[] = [Clock::now() + self::PAUSE, $until, $what];
                 }
             }

@@ -41,7 +41,7 @@ final class Failures
     }
 
     /** Whether to retry an attempt while wait time remains, or a release in later calls. */
-    public static function mayPass(ReplyError|ConnectionLost $error): bool
+    public static function isTransient(ReplyError|ConnectionLost $error): bool
     {
         if ($error instanceof ConnectionLost) {
             return !$error->isFinal;
@@ -63,7 +63,7 @@ final class Failures
                 ? new LockDeniedException($key, $text, $cause)
                 : new LockNoServerException($key, $text, $cause);
         }
-        if ($waited !== null && self::mayPass($error)) {
+        if ($waited !== null && self::isTransient($error)) {
             return new LockTimeoutException($key, sprintf('not granted within %.3g s: %s', $waited, $text), $cause);
         }
         if ($error->word === 'CLOCK' || in_array($error->word, self::PASSING, true) || $error->isUnknownCommand()) {

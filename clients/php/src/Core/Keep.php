@@ -113,7 +113,7 @@ final class Keep
                 }
             } catch (ReplyError | ConnectionLost $error) {
                 $this->resources->client()->forget();
-                if (!Failures::mayPass($error)) {
+                if (!Failures::isTransient($error)) {
                     throw Failures::typed($error, $hold->request->name);
                 }
                 if ($tries >= 2 && Clock::now() >= $end) {

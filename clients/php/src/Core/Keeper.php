@@ -195,7 +195,7 @@ final class Keeper
     private function passOrThrow(Hold $hold, ReplyError|ConnectionLost $error, int $tries): void
     {
         $this->resources->client()->forget();
-        if ($tries >= 2 || !Failures::mayPass($error)) {
+        if ($tries >= 2 || !Failures::isTransient($error)) {
             throw Failures::typed($error, $hold->request->name);
         }
     }

@@ -45,7 +45,7 @@ final class News
             $this->subscription = $this->resources->subscribe($this->request->key());
         } catch (ReplyError | ConnectionLost $error) {
             // A temporary error only means that there is no connection for the moment.
-            Failures::mayPass($error) || $this->resources->module->portable->withoutSubscription();
+            Failures::isTransient($error) || $this->resources->module->portable->withoutSubscription();
         }
     }
 

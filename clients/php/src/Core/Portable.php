@@ -17,9 +17,9 @@ final class Portable implements Calls
     public const MARGIN = 1000;
     private const RETENTION = 60_000;
     /** How long a reply about the eviction policy stays valid. After a failover, the new server's policy may differ. */
-    private const POLICY_COUNTS = 60.0;
+    private const POLICY_VALID_FOR = 60.0;
     /** How long to wait before trying a denied queue again. */
-    private const DENIAL_COUNTS = 60.0;
+    private const DENIAL_VALID_FOR = 60.0;
 
     private static ?string $script = null;
     private static string $digest = '';
@@ -146,7 +146,7 @@ final class Portable implements Calls
         }
         $reply = $this->run($send, $request->sentKeys(), $name, $alone);
         if ($error->word === 'NOPERM') { // the lock is allowed, so the queue was denied
-            $this->deniedUntil = Clock::now() + self::DENIAL_COUNTS;
+            $this->deniedUntil = Clock::now() + self::DENIAL_VALID_FOR;
         }
         return $reply;
     }
@@ -182,7 +182,7 @@ final class Portable implements Calls
      */
     private function askPolicy(\Closure $send): void
     {
-        if (Clock::now() < $this->askedAt + self::POLICY_COUNTS) {
+        if (Clock::now() < $this->askedAt + self::POLICY_VALID_FOR) {
             return;
         }
         try {

@@ -94,7 +94,7 @@ final class Release
                 return $hold->request->wasHeld($reply) || $reply === 0 && $tries > 1 && Clock::now() < $lostAt;
             } catch (ReplyError | ConnectionLost $error) {
                 $this->resources->client()->forget();
-                if (!Failures::mayPass($error)) {
+                if (!Failures::isTransient($error)) {
                     throw Failures::typed($error, $hold->request->name);
                 }
                 if (Clock::now() >= $end) {
@@ -117,7 +117,7 @@ final class Release
             try {
                 return $this->resources->ask($hold, $call, $this->resources->timeout) === 1;
             } catch (ReplyError | ConnectionLost $error) {
-                if (!Failures::mayPass($error)) {
+                if (!Failures::isTransient($error)) {
                     throw Failures::typed($error, $hold->request->name);
                 }
                 $this->resources->client()->forget();

@@ -12,7 +12,7 @@ namespace Serverlock\Core;
 final class ServerClock
 {
     /** How long a reply stays valid. */
-    private const COUNTS = 60.0;
+    private const VALID_FOR = 60.0;
     private const PAUSE = 0.01;
     private const USUAL_MARGIN = 1.0;
 
@@ -33,8 +33,8 @@ final class ServerClock
     public function read(string $key): Estimate
     {
         $place = $this->resources->client()->isCluster() ? $key : '';
-        $now = Clock::now();
-        $this->known = array_filter($this->known, static fn (Estimate $it): bool => $now < $it->asked + self::COUNTS);
+        $oldest = Clock::now() - self::VALID_FOR;
+        $this->known = array_filter($this->known, static fn (Estimate $it): bool => $oldest < $it->asked);
         $found = $this->known[$place] ?? $this->ask($key);
         if ($found->isGood()) {
             $this->known[$place] = $found;
@@ -54,7 +54,7 @@ final class ServerClock
         if ($hold->calls === $this->resources->module->portable) {
             return Portable::MARGIN / 1000;
         }
-        if (Clock::now() >= $this->marginAsked + self::COUNTS) {
+        if (Clock::now() >= $this->marginAsked + self::VALID_FOR) {
             $this->askMargin($hold->request->key());
         }
         return $this->margin;
@@ -67,7 +67,7 @@ final class ServerClock
             $first = $this->call($key);
         } catch (ReplyError | ConnectionLost $error) {
             $this->resources->client()->forget();
-            if (!Failures::mayPass($error)) {
+            if (!Failures::isTransient($error)) {
                 throw $error;
             }
             Clock::pause(self::PAUSE);

@@ -14,7 +14,7 @@ from .wire import ConnectionLost, ReplyError, Wire
 
 ASK_AGAIN = 5.0
 # For this long after a denial, queues are not tried again for a user without permission to use them.
-DENIAL_COUNTS = 60.0
+DENIAL_VALID_FOR = 60.0
 
 
 class Module:
@@ -73,7 +73,7 @@ class Module:
             return way
         if error.code in ("NOPERM", "TRYAGAIN") and way is self._script and way.queues(request) and request.is_plain:
             if error.code == "NOPERM":
-                self._denied_until = now() + DENIAL_COUNTS
+                self._denied_until = now() + DENIAL_VALID_FOR
             return self._alone
         if error.code == "NOPERM" and way is self._alone:
             self._denied_until = 0.0  # the queue was not the cause

@@ -17,7 +17,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Wire, Word, Words
 MARGIN_MS = 1000
 RETENTION_MS = 60_000
 # Ask for the eviction policy again after this time, because a failover may bring in a different server.
-POLICY_COUNTS = 60.0
+POLICY_VALID_FOR = 60.0
 POLL = (0.05, 0.15)
 
 # Checks the lock, with one holder or several, then runs one command for the user.
@@ -55,7 +55,7 @@ class Lua:
         self._wire, self._timeout = wire, timeout
         self.is_loaded = False
         self._retention = -1
-        self._asked = -POLICY_COUNTS
+        self._asked = -POLICY_VALID_FOR
 
     def call(self, keys: tuple[Word, ...], function: str, *args: Word) -> tuple[Word, ...]:
         by = ("EVALSHA", digest()) if self.is_loaded else ("EVAL", source())
@@ -63,7 +63,7 @@ class Lua:
 
     async def ask_policy(self, key: bytes) -> None:
         """A volatile policy may evict keys with an expiry, so locks get none then, nor if INFO is not allowed."""
-        if now() < self._asked + POLICY_COUNTS:
+        if now() < self._asked + POLICY_VALID_FOR:
             return
         self._asked = now()
         try:
@@ -72,7 +72,7 @@ class Lua:
             self._retention = -1
             return
         except ConnectionLost:
-            self._asked = -POLICY_COUNTS
+            self._asked = -POLICY_VALID_FOR
             raise
         text = reply.decode("ascii", "replace") if isinstance(reply, bytes) else str(reply)
         self._retention = -1 if "maxmemory_policy:volatile" in text or "maxmemory_policy" not in text else RETENTION_MS

@@ -12,7 +12,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire
 
 T = TypeVar("T")
 
-COUNTS = 60.0
+VALID_FOR = 60.0
 # An estimate that may be off by more than this is used, but not kept.
 MOST_DOUBT = 0.25
 PAUSE = 0.01
@@ -43,7 +43,7 @@ class ServerClock:
         self._asking = Semaphore(runtime, 1)
         # By key in a cluster, because each of its servers has its own clock.
         self._known: dict[bytes, Estimate] = {}
-        self._margin, self._margin_asked = USUAL_MARGIN, -COUNTS
+        self._margin, self._margin_asked = USUAL_MARGIN, -VALID_FOR
 
     @property
     def margin(self) -> float:
@@ -67,7 +67,7 @@ class ServerClock:
 
     def _fresh(self, place: bytes) -> Estimate | None:
         found = self._known.get(place)
-        return found if found is not None and now() < found.asked + COUNTS else None
+        return found if found is not None and now() < found.asked + VALID_FOR else None
 
     async def _ask(self, key: bytes, place: bytes) -> Estimate:
         """Asks, unless another caller has just done so. Asks twice if the reply is lost or slow."""
@@ -88,7 +88,7 @@ class ServerClock:
                 except (ReplyError, ConnectionLost):
                     pass
         if made.is_good:
-            self._known = {name: it for name, it in self._known.items() if made.asked < it.asked + COUNTS}
+            self._known = {name: it for name, it in self._known.items() if made.asked < it.asked + VALID_FOR}
             self._known[place] = made
         return made
 
@@ -101,7 +101,7 @@ class ServerClock:
         """`ask` returns the margin, or None if the server does not say."""
 
         async def ask_once() -> None:
-            if now() < self._margin_asked + COUNTS:
+            if now() < self._margin_asked + VALID_FOR:
                 return
             try:
                 margin = await ask()
@@ -110,7 +110,7 @@ class ServerClock:
                 pass
             self._margin_asked = now()
 
-        if now() >= self._margin_asked + COUNTS:
+        if now() >= self._margin_asked + VALID_FOR:
             try:
                 await self._one_by_one(ask_once)
             except ConnectionLost:

@@ -182,7 +182,7 @@ final class Sender {
             resources.router().refresh();
         }
         isUnsure |= error instanceof ConnectionLost;
-        if (!Errors.mayPass(error) || left() <= 0 && tries >= 2) {
+        if (!Errors.isTransient(error) || left() <= 0 && tries >= 2) {
             if (!isUnsure && !wasQueued) {
                 mayBeKnown = false; // a command that fails changes nothing
             }
@@ -309,7 +309,7 @@ final class Sender {
                 debt.pay();
                 return;
             } catch (ReplyError | ConnectionLost error) {
-                if (!Errors.mayPass(error)) {
+                if (!Errors.isTransient(error)) {
                     return; // the server has replied, or does not let this user in
                 }
             }

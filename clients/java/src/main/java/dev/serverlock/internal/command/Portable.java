@@ -21,7 +21,7 @@ public final class Portable {
     private static final long MARGIN = 1000;
     private static final long RETENTION = 60_000;
     /** How long the eviction policy is remembered. After a failover, the new server's policy may differ. */
-    private static final long POLICY_COUNTS = 60 * Clock.SECOND;
+    private static final long POLICY_VALID_FOR = 60 * Clock.SECOND;
     /** How long locks are used without their queues after this user was denied one. */
     private static final long ALONE = 60 * Clock.SECOND;
 
@@ -240,7 +240,7 @@ public final class Portable {
      */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {
-            if (hasAsked && context.now() < askedAt + POLICY_COUNTS) {
+            if (hasAsked && context.now() < askedAt + POLICY_VALID_FOR) {
                 return;
             }
         }

@@ -130,7 +130,7 @@ public final class Subscription {
                         context.warn("the connection for waiting was lost; opening a new one", null);
                     }
                 } catch (ReplyError reply) {
-                    if (!Errors.mayPass(reply)) {
+                    if (!Errors.isTransient(reply)) {
                         refused();
                         return;
                     }

@@ -30,7 +30,7 @@ public final class Debts {
             try {
                 debt.pay();
             } catch (ReplyError | ConnectionLost error) {
-                if (Errors.mayPass(error) && !context.isClosed() && context.now() < until) {
+                if (Errors.isTransient(error) && !context.isClosed() && context.now() < until) {
                     timer.later(context.now() + PAUSE, () -> owe(until, debt));
                 }
             }

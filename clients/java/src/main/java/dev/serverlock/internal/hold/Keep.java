@@ -69,7 +69,7 @@ public final class Keep {
                     }
                     return isKept;
                 } catch (ReplyError | ConnectionLost error) {
-                    if (!Errors.mayPass(error)) {
+                    if (!Errors.isTransient(error)) {
                         throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
                     }
                     if (context.now() >= end || Thread.currentThread().isInterrupted()) {
@@ -124,7 +124,7 @@ public final class Keep {
                     context.warn(text() + " had expired before it was kept for its period", null);
                 }
             } catch (ReplyError | ConnectionLost error) {
-                if (!Errors.mayPass(error)) {
+                if (!Errors.isTransient(error)) {
                     context.warn(text() + " is not kept for its period", error);
                 } else if (!isOwed.getAndSet(true)) {
                     throw error; // it is tried again

@@ -85,7 +85,7 @@ public final class Release {
                 if (commands.fallsBack(hold, error)) {
                     continue;
                 }
-                if (!Errors.mayPass(error)) {
+                if (!Errors.isTransient(error)) {
                     throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
                 }
                 if (context.now() >= end) {
@@ -157,7 +157,7 @@ public final class Release {
             wasHeld = Long.valueOf(1)
                     .equals(commands.send(hold, hold.request().key(), () -> commands.extendWords(hold, wait)));
         } catch (ReplyError | ConnectionLost error) {
-            if (!Errors.mayPass(error)) {
+            if (!Errors.isTransient(error)) {
                 throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
             }
             context.warn("the lock " + hold.request().name() + " is released later, or ends with its lease", error);

@@ -23,7 +23,7 @@ public final class ServerClock {
     public static final long USUAL_MARGIN = Clock.SECOND;
 
     /** How long the replies are valid. */
-    static final long COUNTS = 60 * Clock.SECOND;
+    static final long VALID_FOR = 60 * Clock.SECOND;
 
     private static final long PAUSE = 10 * Clock.MILLISECOND;
     private static final ByteBuffer ANY_KEY = ByteBuffer.allocate(0);
@@ -42,7 +42,7 @@ public final class ServerClock {
     public ServerClock(Context context, Router router) {
         this.context = context;
         this.router = router;
-        margin = new Margin(USUAL_MARGIN, context.now() - COUNTS);
+        margin = new Margin(USUAL_MARGIN, context.now() - VALID_FOR);
     }
 
     /** Estimates the clock of the server that has the key. Throws ReplyError or ConnectionLost. */
@@ -76,11 +76,11 @@ public final class ServerClock {
     /** Null if there is none. */
     private Estimate fresh(ByteBuffer place) {
         Estimate found = known.get(place);
-        return found != null && context.now() < found.asked() + COUNTS ? found : null;
+        return found != null && context.now() < found.asked() + VALID_FOR ? found : null;
     }
 
     private void keep(ByteBuffer place, Estimate found) {
-        known.values().removeIf(old -> found.asked() >= old.asked() + COUNTS);
+        known.values().removeIf(old -> found.asked() >= old.asked() + VALID_FOR);
         known.put(place, found);
     }
 
@@ -95,7 +95,7 @@ public final class ServerClock {
         try {
             found = call(key);
         } catch (ReplyError | ConnectionLost error) {
-            if (!Errors.mayPass(error)) {
+            if (!Errors.isTransient(error)) {
                 throw error;
             }
             if (error instanceof ConnectionLost) {
@@ -149,7 +149,7 @@ public final class ServerClock {
     }
 
     private boolean isMarginFresh() {
-        return context.now() < margin.asked + COUNTS;
+        return context.now() < margin.asked + VALID_FOR;
     }
 
     private long asked(Supplier<Object> ask) {

@@ -74,7 +74,7 @@ public final class Errors {
     }
 
     /** Whether to try again: an attempt does so while its wait lasts, and a debt in the background. */
-    public static boolean mayPass(RuntimeException error) {
+    public static boolean isTransient(RuntimeException error) {
         if (error instanceof ConnectionLost lost) {
             return !lost.isFinal();
         }
@@ -98,7 +98,7 @@ public final class Errors {
             throw error;
         }
         Throwable cause = new ReplyException(text);
-        if (waited != NO_WAIT && mayPass(reply)) {
+        if (waited != NO_WAIT && isTransient(reply)) {
             return new LockTimeoutException(key, "not granted within " + ms(waited) + ": " + text, cause);
         }
         if (reply.code().equals("DEADLOCK")) {

@@ -105,7 +105,7 @@ class ServerClockTest {
         for (int turn = 0; turn < 3; turn++) {
             clock.read(keyed("a"));
         }
-        time.pass(ServerClock.COUNTS - 1);
+        time.pass(ServerClock.VALID_FOR - 1);
         clock.read(keyed("b"));
         assertEquals(1, asked());
         time.pass(1);
@@ -157,7 +157,7 @@ class ServerClockTest {
             clock.read(keyed(key));
         }
         assertEquals(2, asked());
-        time.pass(ServerClock.COUNTS);
+        time.pass(ServerClock.VALID_FOR);
         clock.read(keyed("a"));
         assertEquals(1, clock.kept());
     }
@@ -168,7 +168,7 @@ class ServerClockTest {
         failures.add(lost());
         clock.read(keyed("a"));
         assertEquals(2, asked());
-        time.pass(ServerClock.COUNTS);
+        time.pass(ServerClock.VALID_FOR);
         failures.addAll(List.of(lost(), lost()));
         assertThrows(ConnectionLost.class, () -> clock.read(keyed("a")));
         failures.addAll(List.of(new ReplyException("LOADING soon"), new ReplyException("LOADING soon")));
@@ -235,14 +235,14 @@ class ServerClockTest {
         assertEquals(7 * SECOND, clock.readMargin(ask));
         assertEquals(7 * SECOND, clock.readMargin(ask));
         assertEquals(1, asked.get());
-        time.pass(ServerClock.COUNTS);
+        time.pass(ServerClock.VALID_FOR);
         answer.set(() -> {
             throw new ReplyError("NOPERM no");
         });
         assertEquals(7 * SECOND, clock.readMargin(ask));
         assertEquals(7 * SECOND, clock.readMargin(ask));
         assertEquals(2, asked.get());
-        time.pass(ServerClock.COUNTS);
+        time.pass(ServerClock.VALID_FOR);
         answer.set(() -> {
             throw new ConnectionLost("no reply in time");
         });
@@ -250,7 +250,7 @@ class ServerClockTest {
         answer.set(() -> List.of(Words.bytes("state"), Words.bytes("free")));
         assertEquals(ServerClock.USUAL_MARGIN, clock.readMargin(ask)); // a lost reply is asked for again
         assertEquals(4, asked.get());
-        time.pass(ServerClock.COUNTS);
+        time.pass(ServerClock.VALID_FOR);
         Thread.currentThread().interrupt();
         assertThrows(InterruptedException.class, () -> clock.readMargin(ask));
         assertEquals(4, asked.get());

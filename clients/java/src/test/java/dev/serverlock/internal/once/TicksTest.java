@@ -6,7 +6,7 @@ import dev.serverlock.internal.runtime.Clock;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Which tick a moment belongs to, and when its lease ends. */
+/** Moments belong to the right tick, and its lease ends in time. */
 class TicksTest {
     private static final long SECOND = Clock.SECOND;
     private static final long MILLISECOND = Clock.MILLISECOND;

@@ -44,13 +44,13 @@ class ErrorsTest {
                 "BUSYLOCKS lock.max-waiters",
                 "BUSYLOCKS attempts")) {
             ReplyError reply = new ReplyError(passing + " of the server");
-            assertTrue(Errors.mayPass(reply), passing);
+            assertTrue(Errors.isTransient(reply), passing);
             assertTrue(Errors.typed(reply, "a", 0) instanceof LockTimeoutException, passing);
             assertTrue(Errors.typed(reply, "a", Errors.NO_WAIT) instanceof LockUnavailableException, passing);
         }
         for (String lasting : List.of("GRACE lease", "BUSYLOCKS 64 waits", "CLOCK")) {
             ReplyError reply = new ReplyError(lasting + " of the server");
-            assertFalse(Errors.mayPass(reply), lasting);
+            assertFalse(Errors.isTransient(reply), lasting);
             assertTrue(Errors.typed(reply, "a", 0) instanceof LockUnavailableException, lasting);
         }
     }

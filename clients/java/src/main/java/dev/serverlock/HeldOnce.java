@@ -4,7 +4,7 @@ import dev.serverlock.internal.Engine;
 import dev.serverlock.internal.Runs;
 import dev.serverlock.internal.once.Run;
 
-/** The held lock of one tick. */
+/** The held lock of one tick. If the body releases it, another process may run the tick. */
 public final class HeldOnce extends Held {
     private final Runs runs;
     private final Run run;

@@ -150,7 +150,7 @@ public final class Once {
      * as in {@link ServerLock#run}. Asking for the same key within the body throws {@link LockMisuseException}.
      *
      * <p>If the body throws, another process may run the tick. Once it has returned, the tick is kept even if the
-     * thread is interrupted. That takes at most a few commands' time-outs, and then goes on in the background.
+     * thread is interrupted. That takes at most a few commands' time-outs, and then continues in the background.
      *
      * @param <X> the type of exception that the body may throw
      * @param body the body

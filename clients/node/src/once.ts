@@ -19,6 +19,8 @@ import { defaultLease, endOf, isRecovery, LEAST_PERIOD, tickAt } from './ticks.j
 const ROUNDING = 2;
 const EXACT = 100;
 const MOST_CORRECTIONS = 3;
+/** A long lease is at least this long until the tick of its grant is known: that may be the next one. */
+const LEAST_LONG = 1000;
 /** After this time, two clocks may have drifted so far apart that the server's is read again when a body ends. */
 const DRIFTS = 600_000;
 
@@ -129,7 +131,7 @@ export class Once {
     if (!reruns) {
       const tick = tickAt(now() + clock.offset, period);
       const ends = leaseEnds({ tick, period, clock, margin: engine.serverClock.margin });
-      asked = long(Math.max(1, Math.ceil(ends - now())));
+      asked = long(Math.max(LEAST_LONG, Math.ceil(ends - now())));
     }
     let held: Held;
     try {

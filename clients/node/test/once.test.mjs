@@ -435,6 +435,17 @@ test('a long lease from a slow request is corrected', async () => {
   assert.equal(server.count('LOCK.EXTEND'), 2);
 });
 
+test('a long lease of a grant in the next window lasts until the end of that window', async () => {
+  const { server, once } = opened();
+  server.ahead = START + DAY / 2 - 200 - now();
+  server.before['LOCK.ACQUIRE'] = () => suspend(500);
+  await once({ rerun: false }).run((_, held) => {
+    held.check();
+    const late = server.leaseEnds - (START + (3 * DAY) / 2);
+    assert(late >= -2 && late <= 700, String(late));
+  });
+});
+
 test('a caller that gives up before its body holds nothing', async () => {
   for (const command of ['TIME', 'LOCK.ACQUIRE', 'LOCK.INFO']) {
     const { server, engine, once } = opened();

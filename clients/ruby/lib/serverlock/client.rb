@@ -54,12 +54,12 @@ module Serverlock
 
     # Sends one call, once. Runs the block when it is this call's turn. @raise [ReplyError, ConnectionLost]
     def call(command, &sending)
-      @gate.with do
-        next over_pool(command, sending) if @pool
+      in_turn(sending) { |redis| @library.call(redis, command) }
+    end
 
-        sending&.call
-        @library.call(@sample, command)
-      end
+    # Sends TIME, in a cluster to the node that has the key. Otherwise like `call`.
+    def time(key, &sending)
+      in_turn(sending) { |redis| @library.time(redis, key) }
     end
 
     # Whether many callers are waiting for their turn.
@@ -117,12 +117,21 @@ module Serverlock
 
     private
 
+    def in_turn(sending, &)
+      @gate.with do
+        next over_pool(sending, &) if @pool
+
+        sending&.call
+        yield @sample
+      end
+    end
+
     # The pool lets exceptions strike anywhere within its block.
-    def over_pool(command, sending)
+    def over_pool(sending)
       @pool.with do |one|
         Thread.handle_interrupt(NEVER) do
           sending&.call
-          @library.call(one, command)
+          yield one
         end
       end
     rescue ::ConnectionPool::TimeoutError => e

@@ -8,8 +8,8 @@ module Serverlock
     include Locking
 
     # `command` releases a lock; nil for an attempt, which has `request` and `id`. `twice`: the attempt is cancelled
-    # again.
-    Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
+    # again. `keep`: a {Keep}; `twice` then means that it is sent again.
+    Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice, :keep)
     # A copy without a reply may still run after it was cancelled: unlike the module, a script does not block its ID.
     ONCE_MORE = 2.0
     FIRST_PAUSE = 0.05
@@ -37,6 +37,10 @@ module Serverlock
       add(Debt.new(hold.request.release(hold.token), nil, nil, [Clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
     end
 
+    def keep(keep, after:, again:)
+      add(Debt.new(nil, nil, nil, keep.ends, Clock.now + after, FIRST_PAUSE, again, keep))
+    end
+
     private
 
     def add(debt)
@@ -59,7 +63,8 @@ module Serverlock
           connection ||= @engine.client.calls
           done = settle(debt, connection)
         rescue StandardError => e
-          @engine.say("a background release or cancel failed: #{e.full_message(highlight: false)}") unless e.is_a?(ConnectionLost)
+          debt.twice = true if debt.keep
+          @engine.say("a background command failed: #{e.full_message(highlight: false)}") unless e.is_a?(ConnectionLost)
           connection&.close
           connection = nil
         end
@@ -69,10 +74,11 @@ module Serverlock
 
     def finish(debt, done)
       now = Clock.now
-      if done && debt.twice && @engine.server.module_missing?
+      if done && debt.twice && (debt.keep || @engine.server.module_missing?)
         debt.twice = false
         debt.next_at = now + ONCE_MORE
-        debt.until = debt.next_at + debt.request.lease
+        debt.until = debt.next_at + debt.request.lease unless debt.keep
+        @debts.delete_if { |other| other.equal?(debt) } if debt.next_at > debt.until
       elsif done || now > debt.until
         @debts.delete_if { |other| other.equal?(debt) }
       else
@@ -99,7 +105,9 @@ module Serverlock
     # Whether the debt is settled.
     def settle(debt, connection)
       patience = @engine.patience
-      if debt.command
+      if debt.keep
+        debt.keep.settle(connection, patience)
+      elsif debt.command
         send_over(debt.command, connection, patience)
       elsif @engine.server.module_missing?
         by_script(debt, connection, patience)

@@ -6,7 +6,7 @@ module Serverlock
   # @private
   class Engine
     attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
-                :callbacks, :watcher, :random
+                :callbacks, :watcher, :random, :server_clock
 
     def initialize(client, logger, hooks, portable:, warn:)
       @client = client
@@ -15,6 +15,7 @@ module Serverlock
       @fork = Process.pid
       @random = Random.new
       @server = Server.new(client, logger, portable:, warn:) { @subscription.send_all_again }
+      @server_clock = ServerClock.new(client)
       @closed = false
       @callbacks = Callbacks.new(self)
       @renewals = Renewals.new(self)

@@ -56,11 +56,12 @@ module Serverlock
       end
     end
 
-    # Yields with all exceptions masked; they can strike while the caller waits.
-    def with
+    # Yields with all exceptions masked; they can strike while the caller waits. `within`: for how many seconds it waits.
+    # @raise [ConnectionLost] after that time
+    def with(within: nil)
       Thread.handle_interrupt(NEVER) do
         @crowded&.call if @free.zero?
-        enter
+        enter(within && (Clock.now + within))
         begin
           yield
         ensure
@@ -71,7 +72,7 @@ module Serverlock
 
     private
 
-    def enter
+    def enter(ends)
       @mutex.synchronize do
         if @free.positive?
           @free -= 1
@@ -81,7 +82,12 @@ module Serverlock
         waiter = Waiter.new
         @queue << waiter
         begin
-          Thread.handle_interrupt(ON_BLOCKING) { waiter.changed.wait(@mutex) } until waiter.is_in
+          until waiter.is_in
+            left = ends && (ends - Clock.now)
+            raise ConnectionLost, "another caller has asked the server, and is waiting for the reply" if left&.negative?
+
+            Thread.handle_interrupt(ON_BLOCKING) { waiter.changed.wait(@mutex, left) }
+          end
           is_in = true
         ensure
           give_up(waiter) unless is_in

@@ -88,6 +88,13 @@ module Serverlock
       mask { @hold.release }
     end
 
+    # Ends the hold at the end of its scope. `is_over`: its block has ended normally.
+    # @private
+    # @return [Boolean] whether it was held to the end
+    def finish(_is_over)
+      @hold.release
+    end
+
     # @return [String]
     def inspect
       "#<Serverlock::Held #{@hold.request.name.inspect} token=#{@token} left=#{left.round(1)}>"

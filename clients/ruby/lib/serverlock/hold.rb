@@ -9,7 +9,7 @@ module Serverlock
     # The argument of hooks. Times are seconds.
     Event = Struct.new(:key, :waited, :held)
 
-    attr_reader :engine, :request, :id, :token, :lease, :lease_s, :reason
+    attr_reader :engine, :request, :id, :token, :lease, :lease_s, :reason, :granted_at, :answered_at
     attr_accessor :connection, :renews, :looked_at, :predecessor
 
     def initialize(engine, request, id, reply, from)
@@ -18,7 +18,10 @@ module Serverlock
       @id = id
       @token, overdue, *before = reply
       @predecessor = Predecessor.new(before[0], before[1], overdue / 1000.0) if overdue
+      # The server granted it between these two moments.
       @granted_at = from
+      @answered_at = Clock.now
+      @failed_at = -Float::INFINITY
       @lease_s = request.lease
       @lease = Lease.new(from, @lease_s)
       @mutex = Mutex.new
@@ -82,17 +85,17 @@ module Serverlock
       tries = 0
       begin
         change = nil
-        reply = @engine.server.call(extension) { change ||= @lease.sent(Clock.now, @lease_s) }
+        reply = @engine.server.call(extension) { change = sending(change) }
         took(change, reply)
       rescue ConnectionLost => e
-        @lease.unanswered(change) if change
+        unanswered(change) if change
         retry if (tries += 1) < 2
         raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
       rescue ReplyError => e
         @lease.refused(change)
         raise named(e)
       rescue Exception # rubocop:disable Lint/RescueException
-        @lease.unanswered(change) if change
+        unanswered(change) if change
         raise
       end
       @engine.timer.schedule(self) # the lease may be shorter
@@ -107,7 +110,7 @@ module Serverlock
 
       @state = :ended
     rescue ConnectionLost
-      @lease.unanswered(change) if change
+      unanswered(change) if change
     rescue ReplyError
       @lease.refused(change)
     end
@@ -146,10 +149,14 @@ module Serverlock
       @state != :held
     end
 
-    # The command for a renewal that is sent now.
+    # The command for a renewal that is sent now; nil if the hold has ended.
     def renewal
-      @renewing = @lease.sent(Clock.now, @lease_s)
-      extension
+      @mutex.synchronize do
+        next unless @state == :held
+
+        @renewing = @lease.sent(Clock.now, @lease_s)
+        extension
+      end
     end
 
     def renewed(reply)
@@ -159,7 +166,7 @@ module Serverlock
         @lease.refused(change)
         @lease.retry_at(Clock.now)
       when Exception
-        @lease.unanswered(change)
+        unanswered(change)
         @lease.retry_at(Clock.now)
       else
         took(change, reply)
@@ -168,7 +175,7 @@ module Serverlock
     end
 
     def not_renewed
-      @lease.unanswered(@renewing) if @renewing.is_a?(Array)
+      unanswered(@renewing) if @renewing.is_a?(Array)
       @lease.retry_at(Clock.now)
       reschedule
     end
@@ -228,6 +235,28 @@ module Serverlock
       @connection&.close if before
     end
 
+    # Ends the hold, but its lock stays until then. If that has passed, the lock is released. `is_long`: its lease has that
+    # end already. @return [Boolean] whether it was held to the end
+    def keep_until(ends, is_long:)
+      return release if Clock.now >= ends || !end_kept
+
+      held = is_long || Keep.new(self, ends).run
+      @engine.tell(held ? :on_released : :on_lost) { event }
+      held
+    end
+
+    # Ends the hold if it still lasts, and keeps its lock in the background.
+    def keep_later(ends)
+      Keep.new(self, ends).owe if end_kept
+    end
+
+    # Waits until no EXTEND is on its way. Returns whether the server cannot run an earlier one any more. After the hold
+    # has ended, no more are sent.
+    def await_idle(deadline)
+      sleep(0.005) while @lease.changing? && Clock.now < deadline
+      !@lease.changing? && Clock.now >= @failed_at + Keep::LATE_COPY
+    end
+
     # Releases a lock that the caller never got.
     def abandon
       @state = :ended
@@ -248,6 +277,29 @@ module Serverlock
 
     def extension
       @request.extend(@token, (@lease_s * 1000).round)
+    end
+
+    # Whether the hold lasted until now. From now on it is neither renewed nor lost.
+    def end_kept
+      lasts = Thread.handle_interrupt(NEVER) do
+        @mutex.synchronize { held? && @state = :released }
+      end
+      leave if lasts
+      lasts
+    end
+
+    # Call this right before an EXTEND is sent.
+    def sending(change)
+      @mutex.synchronize do
+        raise lost(@reason || "it was released") unless @state == :held
+
+        change || @lease.sent(Clock.now, @lease_s)
+      end
+    end
+
+    def unanswered(change)
+      @failed_at = Clock.now
+      @lease.unanswered(change)
     end
 
     def left_or_lose

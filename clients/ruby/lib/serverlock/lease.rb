@@ -19,6 +19,16 @@ module Serverlock
       confirm(from, seconds)
     end
 
+    # When the lease ends, by the last confirmed EXTEND.
+    def ends_at
+      @from + @seconds
+    end
+
+    # Whether an EXTEND is on its way.
+    def changing?
+      @unknown.any? { |change| !change[2] }
+    end
+
     # Call this before an EXTEND is sent. Returns the argument for `confirmed`, `refused` or `unanswered`.
     def sent(now, seconds)
       change = [now, seconds]

@@ -94,6 +94,28 @@ module Serverlock
                             interrupt:), &block)
     end
 
+    # A block that one process runs for each tick, of all processes that call this for it: for cron jobs. Ticks begin at
+    # multiples of the period, counted from the beginning of 1970 on the server's clock, and a call is for the nearest
+    # one. The other options are those of {#lock}.
+    #
+    # @example
+    #   locks.once("nightly report", period: 24 * 3600) { |held| write_report(held.token) }
+    # @param key [String]
+    # @param period [Numeric] seconds, at least 10
+    # @param lease [Numeric, nil] seconds after which another process may run the tick if this one dies; at most half of
+    #   the period. By default 10, or a quarter of the period if that is shorter
+    # @param rerun [Boolean] whether a tick whose process died runs again. If not, the lease lasts until halfway to the
+    #   next tick, and the block may take nine tenths of that
+    # @yieldparam held [HeldOnce] not called if the tick runs elsewhere
+    # @return [Once, Outcome] with a block, the same as {Once#run}
+    # @raise [Lost, Unavailable, Denied, NoServer, BadArgument, Misuse]
+    def once(key, period:, lease: nil, rerun: true, owner: nil, replicas: nil, fsync: false, replicas_within: 1,
+             max_hold: nil, on_lost: nil, interrupt: false, &block)
+      once = Once.new(self, key, period:, lease:, rerun:, owner:, replicas:, fsync:, replicas_within:, max_hold:, on_lost:,
+                                 interrupt:)
+      block ? once.run(&block) : once
+    end
+
     # Elects one leader among all processes that campaign for the key.
     # @return [Leader] call {Leader#start}
     def leader(key, lease:, owner: nil, on_elected: nil, on_deposed: nil)
@@ -164,24 +186,27 @@ module Serverlock
       end
     end
 
-    # The `ensure` masks exceptions at once: none can strike before it does.
+    # The `ensure` masks exceptions at once: none can strike before it does. `once`: the block runs for a tick, or not at
+    # all.
     # @private
-    def within(request)
+    def within(request, once = nil)
       held = scope = body = nil
       begin
         Thread.handle_interrupt(ON_BLOCKING) do
-          held = obtain(request)
+          held = once ? start(once, request) : obtain(request)
+          next unless held
+
           scope = @scopes.enter(self, held)
           body = request.interrupt ? Body.new(held.hold) : nil
         end
-        result = yield held
+        result = yield held if held
         is_over = true
         result
       rescue Exception # rubocop:disable Lint/RescueException
         failed = true
         raise
       ensure
-        Thread.handle_interrupt(ON_BLOCKING) { leave(held, scope, body, failed && !is_over) if held }
+        Thread.handle_interrupt(ON_BLOCKING) { leave(held, scope, body, failed, is_over) if held }
       end
     end
 
@@ -192,12 +217,22 @@ module Serverlock
       block ? within(request, &block) : lock
     end
 
-    # The caller has masked exceptions.
-    def obtain(request)
-      engine = self.engine
+    def refuse(request, engine)
       raise Misuse.new("lock #{request.name.inspect}: its manager is closed", key: request.name) if engine.closed?
 
       @scopes.refuse(request, self)
+    end
+
+    def start(once, request)
+      engine = self.engine
+      refuse(request, engine)
+      once.start(engine) { |long| obtain(long, HeldOnce) }
+    end
+
+    # The caller has masked exceptions.
+    def obtain(request, kind = Held)
+      engine = self.engine
+      refuse(request, engine)
       began = Clock.now
       begin
         hold = Attempt.new(engine, request).run
@@ -206,7 +241,7 @@ module Serverlock
         raise
       end
       begin
-        held = Held.new(hold)
+        held = kind.new(hold)
         engine.timer.add(hold)
         engine.watcher.add(hold) if hold.connection
         engine.tell(:on_granted) { hold.event(Clock.now - began) }
@@ -216,9 +251,11 @@ module Serverlock
       end
     end
 
-    def leave(held, scope, body, failed)
+    # `is_over`: the block has ended normally; `failed`: an exception ended it, or came after it.
+    def leave(held, scope, body, failed, is_over)
+      failed &&= !is_over
       body&.close
-      is_held = held.hold.released? || held.hold.release
+      is_held = held.hold.released? || held.finish(is_over)
       raise held.hold.lost(held.hold.reason || "it ended before its work did") unless is_held || failed
     rescue Denied, BadArgument, NoServer
       raise unless failed

@@ -19,9 +19,21 @@ module Serverlock
       once(redis, command)
     end
 
+    # Sends TIME once, in a cluster to the node that has the key. The caller has masked exceptions.
+    def time(redis, key)
+      return call(redis, ["time"]) unless cluster?(redis)
+
+      once(redis, ["time"]) do |cluster, command|
+        node = cluster.send(:find_node, cluster.send(:find_node_key, ["get", key], primary_only: true))
+        cluster.send(:try_send, node, :call, command)
+      end
+    end
+
     def once(redis, command)
       redis.send(:synchronize) do |client|
-        client.with_reconnect(false) { Thread.handle_interrupt(ON_BLOCKING) { client.call(command) } }
+        client.with_reconnect(false) do
+          Thread.handle_interrupt(ON_BLOCKING) { block_given? ? yield(client, command) : client.call(command) }
+        end
       end
     rescue ::Redis::BaseError, *FAILURES => e
       translate { raise e }

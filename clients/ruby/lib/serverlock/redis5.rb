@@ -20,6 +20,13 @@ module Serverlock
       end
     end
 
+    # Sends TIME once, in a cluster to the node that has the key. The caller has masked exceptions.
+    def time(redis, key)
+      return call(redis, ["time"]) unless cluster?(redis)
+
+      translate { redis.send(:synchronize) { |client| routed(client, ["time"], key) } }
+    end
+
     # Runs the block with that client, which closes its connection when an exception interrupts it.
     def once(client, &)
       result = Thread.handle_interrupt(ON_BLOCKING) { client.disable_reconnection(&) }
@@ -33,9 +40,9 @@ module Serverlock
     end
 
     # Sends the command to the node that has the key. Follows at most three redirections.
-    def routed(client, command)
+    def routed(client, command, key = nil)
       router = client.send(:router)
-      first = router.find_primary_node_key(command)
+      first = key ? router.find_node_key_by_key(key, primary: true) : router.find_primary_node_key(command)
       node = first ? router.find_node(first) : router.assign_node(command)
       left = 3
       begin

@@ -52,7 +52,11 @@ module Serverlock
     def renew(batch, connection)
       server = @engine.server
       patience = [@engine.patience, *batch.map { |hold| [hold.lease_s / 6, 0.1].max }].min
-      commands = batch.map(&:renewal)
+      # A hold may have ended meanwhile.
+      sent = batch.filter_map { |item| (command = item.renewal) && [item, command] }
+      return if sent.empty?
+
+      batch, commands = sent.transpose
       words = commands.map { |command| server.translate(command) }
       replies = connection.pipeline(words, patience)
       batch.each_with_index do |hold, at|

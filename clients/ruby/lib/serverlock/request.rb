@@ -100,6 +100,11 @@ module Serverlock
       milliseconds("lease", lease, 1)
     end
 
+    # Checks a duration. Returns seconds.
+    def seconds_of(argument, value, least)
+      milliseconds(argument, value, (least * 1000).to_i) / 1000.0
+    end
+
     def bad(argument, why)
       raise BadArgument.new("lock #{@name.inspect}: #{argument} #{why}", key: @name)
     end

@@ -2,7 +2,7 @@
 
 # A scope, whose body carries out the orders in its queue.
 class Body
-  attr_accessor :held, :thread
+  attr_accessor :held, :thread, :once
   attr_reader :orders, :workers
 
   def initialize
@@ -25,6 +25,20 @@ module Scopes
     end
     child(body) if Process.pid != me
     nil
+  end
+
+  def do_once(order)
+    options = { period: order["period_ms"] / 1000.0, owner: order["owner"], interrupt: true }
+    options[:rerun] = order["rerun"] if order.key?("rerun")
+    options[:lease] = order["lease_ms"] / 1000.0 if order["lease_ms"]
+    options[:max_hold] = order["max_hold_ms"] / 1000.0 if order["max_hold_ms"]
+    options[:on_lost] = lost(order, :scope) if order["scope"]
+    once = @managers[order["manager"]].once(key(order["key"]), **options)
+    return once.run { |held| "tick #{held.tick}" }.to_h unless order["scope"]
+
+    body = Body.new
+    body.once = once
+    { outcome: once.run { |held| scope(order, body, held) }.outcome }
   end
 
   def scope(order, body, held)
@@ -81,6 +95,8 @@ module Scopes
     body = @scopes[order["scope"]]
     queue = order["worker"] ? body.workers[order["worker"]] : body.orders
     within(order, queue) do
+      next { outcome: body.once.run { nil }.outcome } if body.once
+
       held = @managers["m"].lock(body.held.key, lease: 30).acquire
       kept(order, held)
     end

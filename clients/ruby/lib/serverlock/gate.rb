@@ -56,7 +56,7 @@ module Serverlock
       end
     end
 
-    # Yields with all exceptions masked; they can strike while the caller waits. `within`: for how many seconds it waits.
+    # Yields with all exceptions masked; they can strike while the caller waits. `within`: how many seconds it waits.
     # @raise [ConnectionLost] after that time
     def with(within: nil)
       Thread.handle_interrupt(NEVER) do

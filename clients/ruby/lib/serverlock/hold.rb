@@ -235,8 +235,8 @@ module Serverlock
       @connection&.close if before
     end
 
-    # Ends the hold, but its lock stays until then. If that has passed, the lock is released. `is_long`: its lease has that
-    # end already. @return [Boolean] whether it was held to the end
+    # Ends the hold, but its lock stays until then. If that has passed, the lock is released. `is_long`: its lease has
+    # that end already. @return [Boolean] whether it was held to the end
     def keep_until(ends, is_long:)
       return release if Clock.now >= ends || !end_kept
 

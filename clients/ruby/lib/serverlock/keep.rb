@@ -20,7 +20,7 @@ module Serverlock
       @engine = hold.engine
     end
 
-    # Tries for as long as a call may take, then continues in the background; also if its caller is interrupted. The
+    # Tries for as long as a call may take, then continues in the background; even if its caller is interrupted. The
     # hold has ended. @return [Boolean] whether the lock was still held
     def run
       held = now_or_later

@@ -186,8 +186,8 @@ module Serverlock
       end
     end
 
-    # The `ensure` masks exceptions at once: none can strike before it does. `once`: the block runs for a tick, or not at
-    # all.
+    # The `ensure` masks exceptions at once: none can strike before it does. `once`: the block runs for a tick, or not
+    # at all.
     # @private
     def within(request, once = nil)
       held = scope = body = nil

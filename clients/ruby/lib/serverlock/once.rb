@@ -14,9 +14,11 @@ module Serverlock
     # A lease that ends earlier than it should by more than EARLY seconds, or later by more than LATE, is corrected.
     EARLY = 0.002
     LATE = 0.1
+    # A long lease is at least this long until the tick of its grant is known: that may be the next one.
+    LEAST_LEASE = 1.0
     # After this time, two clocks may have drifted so far apart that the server's is read again when a block ends.
     DRIFTS = 600.0
-    private_constant :EARLY, :LATE, :DRIFTS
+    private_constant :EARLY, :LATE, :LEAST_LEASE, :DRIFTS
 
     # @private
     def self.drifts?(estimate)
@@ -91,7 +93,7 @@ module Serverlock
       now = Clock.now
       tick = Ticks.at(now + estimate.offset, @period)
       run = Run.new(tick, @period, false, estimate, engine.server_clock.margin, true)
-      request([run.lease_ends - now, 0.001].max, max_hold: 0)
+      request([run.lease_ends - now, LEAST_LEASE].max, max_hold: 0)
     end
 
     def run_of(engine, hold, estimate)
@@ -121,8 +123,8 @@ module Serverlock
   # The tick that a hold runs. `is_long`: from the start, its lease lasts until the end of the window.
   # @private
   Run = Struct.new(:tick, :period, :is_recovery, :estimate, :margin, :is_long) do
-    # When the lease must end, by {Clock}, so that the server lets others in at the end of the window. If the estimate of
-    # the server's clock is wrong, others may get in a little later, but not earlier.
+    # When the lease must end, by {Clock}, so that the server lets others in at the end of the window. If the estimate
+    # of the server's clock is wrong, others may get in a little later, but not earlier.
     def lease_ends
       Ticks.ends(tick, period) + [estimate.doubt, Estimate::MOST_DOUBT].min - estimate.offset - margin
     end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # What is known about a server's clock. `offset`: the server's time minus the local clock; `doubt`: by how much that may
-  # be wrong; `asked`: local time.
+  # What is known about a server's clock. `offset`: the server's time minus the local clock; `doubt`: by how much that
+  # may be wrong; `asked`: local time.
   # @private
   class Estimate
     # An estimate that may be off by more than this is used, but not kept.

@@ -14,6 +14,7 @@ class Held(BoundHold):
 
     def __init__(self, engine: Engine, manager: object, request: Request, grant: Grant, began: float) -> None:
         super().__init__(engine, manager, request, grant, began)
+        self._loop = asyncio.get_running_loop()
         self._over_flag = asyncio.Event()
         self._work: asyncio.Task[object] | None = None
         self._cancels_before = 0
@@ -48,6 +49,10 @@ class Held(BoundHold):
         return await self._engine.release(self, entirely=True)
 
     def _stop_work(self) -> None:
+        """Runs on the loop, even if another thread has noticed the loss."""
+        if asyncio._get_running_loop() is not self._loop:
+            self._engine.runtime.call_back(self._stop_work)
+            return
         self._over_flag.set()
         if self._work is not None and not self._has_cancelled:
             self._has_cancelled = self._work.cancel()

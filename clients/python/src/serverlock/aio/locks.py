@@ -1,6 +1,8 @@
 """Locks for redis.asyncio.Redis, redis.asyncio.RedisCluster and their Valkey counterparts."""
 
 import asyncio
+import logging
+import math
 import os
 import sys
 import weakref
@@ -10,15 +12,18 @@ from typing import Unpack
 
 from ..core.campaign import PIECE
 from ..core.engine import Engine
+from ..core.library import Raw
 from ..core.manager import Manager, shows
 from ..core.once import schedule_of
 from ..core.options import LeaderOptions, OnceOptions
 from ..core.request import Duration, Key, Request
 from ..core.scopes import Entered, left_by
-from ..errors import LockMisuse
+from ..errors import LockBadArgument, LockMisuse
+from ..hooks import Hooks
 from .held import Held
 from .leader import Leader, ignore
 from .once import Once
+from .renewal_thread import RenewalThread
 from .runtime import Runtime
 from .wire import Wire
 
@@ -31,21 +36,60 @@ class Locks(Manager["Lock"]):
 
     _is_async = True
 
+    def __init__(
+        self,
+        client: Raw,
+        *,
+        timeout: Duration = 5.0,
+        portable: bool = True,
+        warn_without_module: bool = True,
+        hooks: Hooks | None = None,
+        logger: logging.Logger | None = None,
+        renewal: Raw = "loop",
+    ) -> None:
+        """renewal: "thread" renews in a thread, over one more connection, so that a loop that is blocked for longer
+        than a lease keeps its locks. They need `max_hold` then; leaders are still renewed on the loop. With Sentinel or
+        a cluster, pass a client for threads (redis.Redis, redis.RedisCluster) instead of "thread".
+        The other arguments are those of serverlock.Locks.
+        """
+        super().__init__(
+            client,
+            timeout=timeout,
+            portable=portable,
+            warn_without_module=warn_without_module,
+            hooks=hooks,
+            logger=logger,
+        )
+        self._thread: RenewalThread | None = None
+        if renewal != "loop":
+            self._thread = RenewalThread(client, self._library, renewal, self._options.timeout)
+
     def _set_up(self) -> None:
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
     def _lock_of(self, request: Request) -> "Lock":
+        self._check_renewal(request)
         return Lock(self, request)
+
+    def _check_renewal(self, request: Request) -> None:
+        if self._thread is not None and math.isinf(request.max_hold):
+            raise LockBadArgument(
+                request.name, "max_hold is missing: renewed in a thread, a loop that hangs would hold the lock forever"
+            )
 
     def _engine(self) -> Engine:
         loop = asyncio.get_running_loop()
         engine = self._current
         if engine is None or engine.pid != os.getpid() or self._loop is None or self._loop() is not loop:
-            runtime = Runtime()
-            engine = self._current = Engine(runtime, Wire(self._client, self._library, runtime), self._options)
+            engine = self._current = self._new_engine()
             self._loop = weakref.ref(loop)
             weakref.finalize(self, _drop, engine, self._loop)
         return engine
+
+    def _new_engine(self) -> Engine:
+        runtime = Runtime()
+        renewer = None if self._thread is None else self._thread.timer
+        return Engine(runtime, Wire(self._client, self._library, runtime), self._options, renewer)
 
     @shows(OnceOptions)
     def once(
@@ -65,7 +109,10 @@ class Locks(Manager["Lock"]):
         if that is shorter.
         rerun: if False, a tick whose process dies is skipped. Such a lock is not renewed.
         """
-        return Once(self, schedule_of(key, period, lease, rerun, options))
+        schedule = schedule_of(key, period, lease, rerun, options)
+        if rerun:
+            self._check_renewal(schedule.request)
+        return Once(self, schedule)
 
     @shows(LeaderOptions, wait=PIECE)
     def leader(

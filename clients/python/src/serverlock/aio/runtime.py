@@ -73,7 +73,10 @@ class Runtime:
         await asyncio.shield(task)
 
     def call_back(self, work: Callable[[], object]) -> None:
-        self.loop.call_soon_threadsafe(work)
+        try:
+            self.loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            pass  # the loop is closed
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         self.loop.call_later(seconds, work)

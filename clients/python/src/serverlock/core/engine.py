@@ -7,6 +7,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Hashable
+from logging import Logger
 from typing import TypeVar
 
 from ..errors import LockError, LockMisuse
@@ -17,6 +18,7 @@ from .clock import now
 from .commands import fields_of
 from .debts import Debt
 from .hold import Grant, Hold
+from .module import Module
 from .options import Options
 from .renewal import Timer
 from .request import Request
@@ -34,13 +36,21 @@ TAKEN_AWAY = "somebody has taken it away"
 
 
 class Engine:
-    def __init__(self, runtime: Runtime, wire: Wire, options: Options) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        wire: Wire,
+        options: Options,
+        renewer: Callable[[Module, float, Logger], Timer] | None = None,
+    ) -> None:
+        """renewer: builds the timer for locks with `max_hold`, if it is not the one for all others."""
         self.runtime, self.wire = runtime, wire
         self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
         self.pid = os.getpid()
         self.resources = Resources(runtime, wire, options)
         self._debts, self.module = self.resources.debts, self.resources.module
         self._timer = Timer(runtime, wire, self.module, self.timeout, self.log)
+        self._renewals = self._timer if renewer is None else renewer(self.module, self.timeout, self.log)
         self.scopes = Scopes(runtime)
 
     @property
@@ -50,6 +60,8 @@ class Engine:
     async def close(self) -> None:
         self.resources.is_closed = True
         self._timer.close()
+        if self._renewals is not self._timer:
+            self._renewals.close()
         await self.resources.close()
 
     # Attempts
@@ -85,7 +97,7 @@ class Engine:
     def _held(self, hold: "H", grant: Grant) -> "H":
         if grant.session is not None:
             self._keep_session(hold, grant.session)
-        self._timer.add(hold)
+        self._timer_of(hold).add(hold)
         if self._hooks is not None:
             self._call_hook(self._hooks.granted, hold.key, hold.waited)
         return hold
@@ -134,6 +146,9 @@ class Engine:
 
     # Holds
 
+    def _timer_of(self, hold: Hold) -> Timer:
+        return self._timer if math.isinf(hold._request.max_hold) else self._renewals
+
     async def extend(self, hold: Hold, lease: float | None) -> None:
         """Sets a new lease. Raises LockLost if the lock is no longer held."""
         hold.check()
@@ -147,7 +162,7 @@ class Engine:
             reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
         finally:
             hold._extended(sent, lease, reply == 1)
-            self._timer.add(hold)
+            self._timer_of(hold).add(hold)
         if reply != 1:
             hold._lose(TAKEN_AWAY, gone=True)
             hold.check()
@@ -212,7 +227,7 @@ class Engine:
         session, hold._session = hold._session, None
         was_lost = hold._lost is not None or at >= hold._lease.lost_at
         try:
-            self._timer.forget()
+            self._timer_of(hold).forget()
             wait = hold._granted + request.at_least - at
             if hold._gone:
                 held = False
@@ -357,12 +372,12 @@ class Engine:
     def _end_kept(self, hold: Hold) -> None:
         hold._end()
         hold._dropped = None
-        self._timer.forget()
+        self._timer_of(hold).forget()
 
     def give_up(self, hold: Hold) -> None:
         """Releases a hold's lock in the background."""
         hold._end()
-        self._timer.forget()
+        self._timer_of(hold).forget()
         self._owe_release(hold)
 
     async def margin(self, hold: Hold) -> float:

@@ -285,6 +285,18 @@ class OnceTest < LockTest
     assert_operator info("job")["lease-ms"], :>, PERIOD * 900
   end
 
+  def test_the_time_is_not_asked_for_a_lock_that_is_lost
+    asked = false
+    assert_raises(Serverlock::Lost) do
+      once do |held|
+        age(held)
+        instead_of("time") { asked = true }
+        held.hold.lose("tested")
+      end
+    end
+    refute asked
+  end
+
   def test_a_tick_whose_process_died_is_recovered
     @redis.call("lock.acquire", "job", "PX", 1)
     outcome = eventually("the lock has expired") { (it = once(&:recovered?)).outcome != :elsewhere && it }

@@ -151,7 +151,7 @@ module Serverlock
       return super unless is_over
 
       begin
-        read_again if !@run.is_long && Once.drifts?(@run.estimate)
+        read_again if held? && !@run.is_long && Once.drifts?(@run.estimate)
         @hold.keep_until(@run.lease_ends, is_long: @run.is_long)
       ensure
         # Its caller was interrupted.

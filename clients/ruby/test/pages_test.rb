@@ -27,6 +27,12 @@ class PagesTest < LockTest
     assert_includes page("clients/ruby/README.md"), "```ruby\n#{example}```\n"
   end
 
+  def test_the_readmes_block_runs_once_per_period
+    code = page("clients/ruby/README.md")[/^```ruby\n(outcome = locks\.once.*?)^```$/m, 1]
+    assert_output(/\Aworking, token \d+\nran\n\z/) { eval(code) }
+    assert_output("elsewhere\n") { eval(code) }
+  end
+
   def test_a_program_with_the_redlock_gem_changes_one_line
     line = shows('lock_manager = Serverlock::Redlock.new(["redis://localhost:6379"])')
     lock_manager = eval("#{line.sub('6379', TestServer.port.to_s)}; lock_manager")

@@ -438,6 +438,33 @@ class Kept(unittest.TestCase):
             self.assertGreater(held.left(), DAY * 0.89)
             self.assertGreater(self.conn.info("job")["lease-ms"], (DAY - 60) * 1000)
 
+    def extends(self) -> int:
+        lines = self.conn.call("INFO", "commandstats").splitlines()
+        found = [line for line in lines if line.startswith("cmdstat_lock.extend:")]
+        return int(found[0].split("calls=")[1].split(",")[0]) if found else 0
+
+    def test_a_long_lease_from_a_slow_request_is_corrected(self) -> None:
+        wire: Any = self.locks._engine().wire
+        call = wire.call
+
+        async def slow(key: bytes, words: Any, timeout: float) -> Any:
+            if words[0] == "LOCK.ACQUIRE":
+                time.sleep(0.5)
+            return await call(key, words, timeout)
+
+        wire.call = slow
+        with self.locks.once("job", DAY, rerun=False) as held:
+            assert held is not None
+            self.assertEqual(self.extends(), 1)
+            self.assertTrue(self.is_kept())
+
+    def test_a_keep_in_the_background_sends_a_last_copy(self) -> None:
+        """A copy without a reply may run late, and would let others in at the wrong time."""
+        with self.assertRaises(Interrupt), self.locks.once("job", DAY, lease=60):
+            self.interrupt("LOCK.EXTEND", runs=False)
+        until("the last copy is sent", lambda: self.extends() == 2)
+        self.assertTrue(self.is_kept())
+
     def test_a_slow_estimate_is_used_if_asking_again_fails(self) -> None:
         wire: Any = self.locks._engine().wire
         call, asked = wire.call, []

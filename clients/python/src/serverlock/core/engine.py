@@ -323,14 +323,13 @@ class Engine:
 
     async def _keep_now(self, hold: Hold, until: float) -> bool:
         """Tries for as long as a call may take. Then it continues in the background until `until`."""
-        tries = late = 0
+        tries = 0
         end = now() + self.timeout
         # A renewal that the server runs after this EXTEND would shorten the lease.
         while hold._lease.is_changing and now() < end:
             await self.runtime.sleep(PAUSE / 4)
         is_unsure = hold._lease.is_changing or now() < hold._failed_at + LATE_COPY
         while True:
-            sent = now()
             try:
                 reply = await self._extend_until(hold, until)
             except (ReplyError, ConnectionLost) as error:
@@ -343,26 +342,32 @@ class Engine:
                     return True
                 await self.runtime.sleep(PAUSE * tries)
                 continue
-            if reply == 1 and now() > sent + LATE_EXTEND and late < 2:
-                late += 1  # the lease may have been counted from too late a moment
-                continue
             if reply == 1 and (tries or is_unsure):
                 self.owe_keep(hold, until, after=LATE_COPY)
             return bool(reply == 1)
 
     async def _extend_until(self, hold: Hold, until: float) -> Reply:
+        """A slow EXTEND is sent again, at most twice: its lease may have been counted from too late a moment."""
         request, grant = hold._request, hold._grant
 
         def words(way: Way) -> Words:
             return way.extend(request, grant.token, max(1, math.ceil((until - now()) * 1000)))
 
-        return await self._send(request, grant, words)
+        for _ in range(3):
+            sent = now()
+            reply = await self._send(request, grant, words)
+            if reply != 1 or now() <= sent + LATE_EXTEND:
+                break
+        return reply
 
     def owe_keep(self, hold: Hold, until: float, after: float = 0.0) -> None:
-        """Keeps a hold's lock in the background."""
+        """Keeps a hold's lock in the background, with a last copy, because one without a reply may run late."""
 
         async def settle() -> None:
-            if await self._extend_until(hold, until) == 0:
+            reply = await self._extend_until(hold, until)
+            if reply == 1 and not after:
+                self.owe_keep(hold, until, LATE_COPY)
+            elif reply == 0:
                 self.log.warning("the lock %s had ended before it was kept for its period", hold.key)
 
         self._end_kept(hold)

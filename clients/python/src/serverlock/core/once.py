@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ..errors import LockBadArgument, LockRefused, LockTimeout
 from . import kinds, ticks
 from .clock import now
-from .engine import BoundHold, Engine
+from .engine import LATE_EXTEND, BoundHold, Engine
 from .manager import check_names
 from .options import OnceOptions
 from .request import Duration, Key, Request, key_of, request_of, seconds_of, shown
@@ -19,6 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 # A lease that ends earlier than it should by more than ROUNDING, or later by more than EXACT, is corrected.
 ROUNDING = 0.002
 EXACT = 0.1
+MOST_CORRECTIONS = 3
 # A long lease is at least this long until the tick of its grant is known: that may be the next one.
 LEAST_LEASE = 1.0
 # After this time, two clocks may have drifted so far apart that the server's is read again when a body ends.
@@ -110,8 +111,8 @@ async def acquire(engine: Engine, manager: object, schedule: Schedule, kind: typ
             request = replace(request, lease=max(LEAST_LEASE, run.lease_ends() - now()), max_hold=0.0)
         hold = await engine.acquire(manager, request, kind)
         run = hold._run = _run_of(hold, schedule, estimate, await engine.margin(hold))
-        if run.is_long and not -ROUNDING <= hold._lease.ends_at - run.lease_ends() <= EXACT:
-            await engine.extend(hold, max(0.001, run.lease_ends() - now()))
+        if run.is_long:
+            await _correct(engine, hold, run)
         return hold
     except LockRefused as error:
         if isinstance(error, LockTimeout):
@@ -123,6 +124,17 @@ async def acquire(engine: Engine, manager: object, schedule: Schedule, kind: typ
         if isinstance(error, (ReplyError, ConnectionLost)):
             raise kinds.typed(error, request.name) from error
         raise
+
+
+async def _correct(engine: Engine, hold: BoundHold, run: Run) -> None:
+    """Sets the end of a long lease again if it is off, or if the server may have counted it from too late a moment."""
+    took = hold._granted - hold._grant.sent
+    for _ in range(MOST_CORRECTIONS):
+        if -ROUNDING <= hold._lease.ends_at - run.lease_ends() <= EXACT and took <= LATE_EXTEND:
+            return
+        sent = now()
+        await engine.extend(hold, max(0.001, run.lease_ends() - sent))
+        took = now() - sent
 
 
 def _run_of(hold: BoundHold, schedule: Schedule, estimate: Estimate, margin: float) -> Run:

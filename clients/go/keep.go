@@ -33,13 +33,13 @@ func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error)
 		switch {
 		case err == nil:
 			if reply == int64(1) && (tries > 1 || !isSure) {
-				e.timer.later(now()+lateCopy, func() { e.oweKeep(h, until) })
+				e.keepOnceMore(h, until)
 			}
 			return reply == int64(1), nil
 		case !isTransient(err):
 			return false, typed(err, h.request.name)
 		case now() >= end:
-			e.oweKeep(h, until)
+			e.oweKeep(h, until, func() { e.keepOnceMore(h, until) })
 			e.warn(fmt.Sprintf("the lock %s is kept for its period in the background", h.request.name), "error", err)
 			return true, nil
 		}
@@ -47,8 +47,13 @@ func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error)
 	}
 }
 
-// oweKeep keeps the lock of a hold in the background.
-func (e *engine) oweKeep(h *hold, until time.Duration) {
+// keepOnceMore sends a last copy later, because a copy without a reply may run late.
+func (e *engine) keepOnceMore(h *hold, until time.Duration) {
+	e.timer.later(now()+lateCopy, func() { e.oweKeep(h, until, func() {}) })
+}
+
+// oweKeep keeps the lock of a hold in the background, and calls kept once it has done so.
+func (e *engine) oweKeep(h *hold, until time.Duration, kept func()) {
 	if now() >= until {
 		return
 	}
@@ -61,6 +66,8 @@ func (e *engine) oweKeep(h *hold, until time.Duration) {
 			e.warn(fmt.Sprintf("the lock %s is not kept for its period", h.request.name), "error", err)
 		case reply == int64(0):
 			e.warn(fmt.Sprintf("the lock %s had expired before it was kept for its period", h.request.name))
+		default:
+			kept()
 		}
 		return nil
 	})

@@ -473,6 +473,9 @@ func TestATickIsKeptInTheBackgroundOnABusyServer(t *testing.T) {
 		t.Error("it waited for the server")
 	}
 	eventually(t, "it is kept", server.isKept)
+	kept := server.sentCount("LOCK.EXTEND")
+	suspend(lateCopy)
+	eventually(t, "a last copy is sent", func() bool { return server.sentCount("LOCK.EXTEND") == kept+1 })
 	leavesNothing(t, locks.engine)
 }
 

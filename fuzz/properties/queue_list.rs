@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notified {
     pub channel: u8,
-    /// The connection whose end ends the wait.
+    /// The wait ends when this connection closes.
     pub session: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
-//! A Sentinel group and a cluster get another module file, server by server, under load, and return to the first one,
-//! as docs/UPGRADING.md says: no lock has two holders, and only the steps that the page names refuse anything.
+//! A Sentinel group and a cluster switch to another module file, one server at a time, under load, and then back to the
+//! first, as docs/UPGRADING.md says: no lock has two holders, and commands are refused only in the steps that it names.
 //!
-//! `LOCK_UPGRADE_FROM` names the file to begin with; `scripts/upgrade-test.sh` builds it from an earlier commit. By
+//! `LOCK_UPGRADE_FROM` names the file to start from; `scripts/upgrade-test.sh` builds it from an earlier commit. By
 //! default it is another copy of the file under test.
 
 mod cluster;
@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use testkit::{module, temp_dir};
 
-/// The file that servers load, which is replaced as in an installation: by another file of the same name.
+/// The file that servers load, which is replaced the way an installation does it: by another file of the same name.
 pub struct ModuleFile {
     dir: PathBuf,
 }

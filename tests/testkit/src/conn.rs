@@ -169,13 +169,13 @@ impl Conn {
         self.lock(key, "state").text()
     }
 
-    /// How many clients wait for a lock.
+    /// How many clients are waiting for a lock.
     pub fn waiters(&mut self, key: &str) -> i64 {
         self.lock(key, "waiters").int()
     }
 
     pub fn until_waiters(&mut self, key: &str, count: i64) {
-        until(&format!("{count} wait for {key}"), || (self.waiters(key) == count).then_some(()));
+        until(&format!("{count} waiting for {key}"), || (self.waiters(key) == count).then_some(()));
     }
 
     /// Sends this LOCK.ACQUIRE until it is granted. Returns the token.
@@ -198,7 +198,7 @@ impl Conn {
         bytes
     }
 
-    /// Waits for the next reply; an error when the connection ended or timed out.
+    /// Waits for the next reply; an error if the connection closed or timed out.
     pub fn try_read(&mut self) -> std::io::Result<Reply> {
         let mut bytes = Vec::new();
         self.read_into(&mut bytes)

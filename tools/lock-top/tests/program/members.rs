@@ -31,7 +31,7 @@ fn locks_of_several_servers_are_one_list() {
 fn one_server_under_two_names_uses_one_connection() {
     let (server, mut conn) = Server::connected();
     let clients = |conn: &mut Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
-    // The connections from its start may still be closing.
+    // Connections from startup may still be closing.
     until("this is the only client", || (clients(&mut conn) == 1).then_some(()));
     let port = server.port();
     let Some(screen) = Screen::start("names", 24, &[&address(&server), &format!("localhost:{port}")]) else { return };

@@ -41,11 +41,12 @@ def waiters(size):
     return ' '.join(f'{end} {ends.count(end)}' for end in set(ends))
 def holds(lease, key):
     kept.append(locks.lock(key, lease=lease, owner='reports:3').acquire())
-def session(mine, theirs, owner):
-    held = locks.lock(mine, lease=60, session=True, owner=owner).acquire()
+def opposite(mine, theirs, owner, session):
+    held = locks.lock(mine, lease=60, session=bool(session), owner=owner).acquire()
     say('held')
     hear()
-    say(waits(locks, theirs, wait=2, session=True, owner=owner))
+    say(waits(locks, theirs, wait=60 if session else 2, session=bool(session), owner=owner))
+    held.release()
 kept = []
 while line := hear():
     words = [int(word) if word.isdigit() else word for word in line.split()]
@@ -154,8 +155,8 @@ fn client_kill_frees_no_renewed_lock_and_erases_its_address() {
 #[test]
 fn notify_waits_find_and_show_no_cycle() {
     let Some((_server, mut conn, [mut one, mut other])) = machines(APPLICATION) else { return };
-    assert_eq!(one.ask("session left right one"), "held");
-    assert_eq!(other.ask("session right left other"), "held");
+    assert_eq!(one.ask("opposite left right one 0"), "held");
+    assert_eq!(other.ask("opposite right left other 0"), "held");
     one.say("");
     other.say("");
     let mut waits = || {
@@ -170,6 +171,21 @@ fn notify_waits_find_and_show_no_cycle() {
     assert_eq!((left.field("owner").text(), right.field("owner").text()), ("other".into(), "one".into()));
     assert_eq!((one.hear(), other.hear()), ("LockTimeout".into(), "LockTimeout".into()));
     assert_eq!(conn.info("lock", "lock_deadlocks").as_deref(), Some("0"));
+}
+
+/// The session locks of a thread share a connection, so the server sees the cycle.
+#[test]
+fn session_waits_that_would_close_a_cycle_get_a_deadlock() {
+    let Some((_server, mut conn, [mut one, mut other])) = machines(APPLICATION) else { return };
+    assert_eq!(one.ask("opposite left right one 1"), "held");
+    assert_eq!(other.ask("opposite right left other 1"), "held");
+    one.say("");
+    until("one waits", || (conn.waiters("right") == 1).then_some(()));
+    other.say("");
+    assert_eq!(other.hear(), "LockDeadlock");
+    assert_eq!(conn.info("lock", "lock_deadlocks").as_deref(), Some("1"));
+    // It releases the lock that it still has.
+    assert_eq!(one.hear(), "granted");
 }
 
 #[test]

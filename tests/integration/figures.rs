@@ -95,7 +95,7 @@ fn a_waiter_costs_what_the_documents_say() {
 #[test]
 fn a_holder_among_many_costs_what_the_documents_say() {
     const HOLDERS: i64 = 12_000;
-    let documented = number(&text("docs/OPERATING.md"), "ID and an OWNER of 40 bytes needs ", ".");
+    let documented = number(&text("docs/OPERATING.md"), "ID and an OWNER of 40 bytes, needs ", ".");
     let (_server, mut conn) = Server::connected();
     if !is_measured(&mut conn) {
         return;

@@ -23,6 +23,29 @@ class CommandTest < Minitest::Test
     assert_predicate request.acquire(7, wait: 900), :needs_module?, "the command blocks"
   end
 
+  def test_the_owner_is_this_host_and_process
+    request = Serverlock::Request.new("report", lease: 30)
+    mine = "#{Socket.gethostname}:#{Process.pid}"
+    assert_equal ["OWNER", mine], request.acquire(7).words.last(2)
+    assert_equal mine, Serverlock::Request.new("report", lease: 30, recover: true).again(7).words[-2]
+    reader, writer = IO.pipe
+    child = fork do
+      writer.write(request.acquire(7).words.last)
+      exit!(0)
+    end
+    writer.close
+    assert_equal "#{Socket.gethostname}:#{child}", reader.read
+    Process.wait(child)
+    refute_includes Serverlock::Request.new("report", lease: 30, owner: nil).acquire(7).words, "OWNER"
+  end
+
+  def test_a_host_name_becomes_a_valid_owner
+    { "web-1" => "web-1:42", "a b\tc" => "a?b?c:42", "\u00fc\xFF" => "??:42", "h" * 200 => "#{'h' * 125}:42" }.each do |host, owner|
+      assert_equal owner, Serverlock::Owner.label(host, 42)
+      assert Serverlock::Request.new("report", lease: 30, owner:)
+    end
+  end
+
   def test_several_holders_or_several_keys_need_the_queues
     shared = Serverlock::Request.new("report", lease: 30, shared: true)
     assert_equal [2, "report", "report:queue:{report}", "lock_release", 1000, 60_000, 12], shared.release(12).script(60_000, true)

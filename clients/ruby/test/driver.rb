@@ -28,7 +28,7 @@ class Driver
   include Storm
 
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
-                 moves scopes few_threads half_open queue once].freeze
+                 moves scopes few_threads half_open queue once default_owner].freeze
   MEANS = %w[raise kill timeout].freeze
   OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync }.freeze
   SECONDS = { "lease_ms" => :lease, "wait_ms" => :wait, "replicas_within_ms" => :replicas_within, "at_least_ms" => :at_least,
@@ -251,7 +251,8 @@ class Driver
 
   def do_lead(order)
     tell = ->(event) { ->(token) { say(event:, leader: order["leader"], token:) } }
-    leader = @managers[order["manager"]].leader(order["key"], lease: order["lease_ms"] / 1000.0, owner: order["owner"],
+    options = order.key?("owner") ? { owner: order["owner"] } : {}
+    leader = @managers[order["manager"]].leader(order["key"], lease: order["lease_ms"] / 1000.0, **options,
                                                               on_elected: tell["elected"], on_deposed: tell["deposed"])
     @leaders[order["leader"]] = leader.start
     nil

@@ -36,7 +36,8 @@ module Serverlock
     # @param key [String]
     # @param lease [Numeric] seconds after which the lock ends if this process dies; renewed until then
     # @param wait [Numeric] seconds to wait in the queue; 0: fail at once if the lock is taken
-    # @param owner [String, nil] a label that others see: 1 to 128 visible ASCII characters
+    # @param owner [String, Symbol, nil] a label that others see: 1 to 128 visible ASCII characters; by default the host's
+    #   name and the process ID, as in "web-1:4711"; nil: no label, for keys whose other clients expect a pure number
     # @param details [Boolean] ask for the last holder, if its lock expired
     # @param session [Boolean] the lock has its own connection, and ends with it
     # @param replicas [Integer, nil] this many replicas must confirm the grant
@@ -49,7 +50,7 @@ module Serverlock
     # @yieldparam held [Held]
     # @return [Lock, Object] without a block, a {Lock}
     # @raise [Refused, TimedOut, Lost, Deadlock, Unavailable, Denied, NoServer, BadArgument, Misuse]
-    def lock(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
+    def lock(key, lease:, wait: 0, owner: :host_and_pid, details: false, session: false, replicas: nil, fsync: false,
              replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
       made(Request.new(key, lease:, wait:, owner:, details:, session:, replicas:,
                             fsync:, replicas_within:, at_least:, max_hold:,
@@ -58,7 +59,7 @@ module Serverlock
 
     # A lock that many holders share; a holder of {#lock} excludes them. Options as for {#lock}.
     # @return [Lock, Object]
-    def shared(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
+    def shared(key, lease:, wait: 0, owner: :host_and_pid, details: false, session: false, replicas: nil, fsync: false,
                replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
       made(Request.new(key, shared: true, lease:, wait:, owner:, details:, session:,
                             replicas:, fsync:, replicas_within:, at_least:,
@@ -68,7 +69,7 @@ module Serverlock
     # A lock with at most this many holders. Options as for {#lock}.
     # @param most [Integer] 1 to 4096
     # @return [Lock, Object]
-    def limit(key, most, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
+    def limit(key, most, lease:, wait: 0, owner: :host_and_pid, details: false, session: false, replicas: nil, fsync: false,
               replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
       made(Request.new(key, limit: most, lease:, wait:, owner:, details:, session:,
                             replicas:, fsync:, replicas_within:, at_least:,
@@ -78,7 +79,7 @@ module Serverlock
     # All of these locks, or none. Options as for {#lock}.
     # @param keys [Array<String>]
     # @return [Lock, Object]
-    def all_of(keys, lease:, wait: 0, owner: nil, session: false, replicas: nil, fsync: false, replicas_within: 1,
+    def all_of(keys, lease:, wait: 0, owner: :host_and_pid, session: false, replicas: nil, fsync: false, replicas_within: 1,
                at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
       made(Request.new(keys, several: true, lease:, wait:, owner:, session:, replicas:,
                              fsync:, replicas_within:, at_least:, max_hold:,
@@ -87,7 +88,7 @@ module Serverlock
 
     # A lock that can be acquired only if it has expired, because its holder never released it. Options as for {#lock}.
     # @return [Lock, Object]
-    def recover(key, lease:, owner: nil, session: false, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
+    def recover(key, lease:, owner: :host_and_pid, session: false, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
                 max_hold: nil, on_lost: nil, interrupt: false, &block)
       made(Request.new(key, recover: true, lease:, owner:, session:, replicas:, fsync:,
                             replicas_within:, at_least:, max_hold:, on_lost:,
@@ -109,7 +110,7 @@ module Serverlock
     # @yieldparam held [HeldOnce] not called if the tick runs elsewhere
     # @return [Once, Outcome] with a block, the same as {Once#run}
     # @raise [Lost, Unavailable, Denied, NoServer, BadArgument, Misuse]
-    def once(key, period:, lease: nil, rerun: true, owner: nil, replicas: nil, fsync: false, replicas_within: 1,
+    def once(key, period:, lease: nil, rerun: true, owner: :host_and_pid, replicas: nil, fsync: false, replicas_within: 1,
              max_hold: nil, on_lost: nil, interrupt: false, &block)
       once = Once.new(self, key, period:, lease:, rerun:, owner:, replicas:, fsync:, replicas_within:, max_hold:, on_lost:,
                                  interrupt:)
@@ -118,7 +119,7 @@ module Serverlock
 
     # Elects one leader among all processes that campaign for the key.
     # @return [Leader] call {Leader#start}
-    def leader(key, lease:, owner: nil, on_elected: nil, on_deposed: nil)
+    def leader(key, lease:, owner: :host_and_pid, on_elected: nil, on_deposed: nil)
       Leader.new(self, lock(key, lease:, wait: Leader::WAIT, owner:), on_elected, on_deposed)
     end
 

@@ -134,7 +134,7 @@ module Serverlock
       return extend(resource, options[:extend], ttl, options) if options[:extend]
 
       began = Clock.now
-      hold = @locks.grant(Request.new(resource, lease: ttl / 1000.0, wait: wait(@options.merge(options))))
+      hold = @locks.grant(Request.new(resource, lease: ttl / 1000.0, wait: wait(@options.merge(options)), owner: nil))
       { validity: (ttl - ((Clock.now - began) * 1000)).floor.clamp(0, ttl), resource:, value: hold.token.to_s }
     rescue Refused, TimedOut
       false

@@ -8,10 +8,10 @@ module Serverlock
     LONGEST_KEY = 4096
     MOST_KEYS = 1024
 
-    attr_reader :keys, :name, :lease_ms, :lease, :wait, :owner, :details, :recover, :session, :replicas, :fsync,
+    attr_reader :keys, :name, :lease_ms, :lease, :wait, :details, :recover, :session, :replicas, :fsync,
                 :replicas_within_ms, :at_least, :max_hold, :on_lost, :interrupt
 
-    def initialize(keys, several: false, lease: nil, wait: 0, owner: nil, details: false, recover: false, session: false,
+    def initialize(keys, several: false, lease: nil, wait: 0, owner: :host_and_pid, details: false, recover: false, session: false,
                    shared: false, limit: nil, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
                    max_hold: nil, on_lost: nil, interrupt: false)
       @keys = several ? Request.keys_of(keys) : [Request.key_of(keys, "key")]
@@ -59,7 +59,7 @@ module Serverlock
 
     # The ACQUIRE of an attempt. `wait`: milliseconds. `alone`: the script skips the queue where it can.
     def acquire(id, wait: nil, channel: nil, alone: false)
-      arguments = ["PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), *("SESSION" if @session)]
+      arguments = ["PX", @lease_ms, "ID", id, *named_owner, *("SESSION" if @session)]
       arguments << "DETAILS" if @details && !@recover && !several?
       arguments.concat(@share)
       Command.new(@target, @recover ? "recover" : "acquire", arguments, wait:, channel:, needs_module: @session, alone:)
@@ -69,7 +69,7 @@ module Serverlock
     def again(id)
       return acquire(id) unless @recover
 
-      command("acquire", ["PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), "DETAILS"])
+      command("acquire", ["PX", @lease_ms, "ID", id, *named_owner, "DETAILS"])
     end
 
     # Ends an attempt, or the lock that it has.
@@ -151,7 +151,15 @@ module Serverlock
       value.is_a?(Integer) || (value.is_a?(Numeric) && value.real? && value.to_f.finite?)
     end
 
+    def named_owner
+      return if @owner.nil?
+
+      ["OWNER", @owner == :host_and_pid ? Owner.host_and_pid : @owner]
+    end
+
     def owner_of(owner)
+      return owner if owner == :host_and_pid
+
       bad("owner", "is not 1 to 128 visible ASCII characters without a space: #{owner.inspect}") unless
         owner.is_a?(String) && owner.match?(/\A[!-~]{1,128}\z/)
       owner

@@ -28,7 +28,8 @@ module Scopes
   end
 
   def do_once(order)
-    options = { period: order["period_ms"] / 1000.0, owner: order["owner"], interrupt: true }
+    options = { period: order["period_ms"] / 1000.0, interrupt: true }
+    options[:owner] = order["owner"] if order.key?("owner")
     options[:rerun] = order["rerun"] if order.key?("rerun")
     options[:lease] = order["lease_ms"] / 1000.0 if order["lease_ms"]
     options[:max_hold] = order["max_hold_ms"] / 1000.0 if order["max_hold_ms"]

@@ -28,7 +28,7 @@ class Driver
   include Storm
 
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
-                 moves scopes few_threads half_open queue once default_owner].freeze
+                 moves scopes few_threads half_open queue once default_owner recover_free].freeze
   MEANS = %w[raise kill timeout].freeze
   OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync }.freeze
   SECONDS = { "lease_ms" => :lease, "wait_ms" => :wait, "replicas_within_ms" => :replicas_within, "at_least_ms" => :at_least,

@@ -22,6 +22,15 @@ class LocksTest < LockTest
     assert_equal(1, lock.synchronize { 1 })
   end
 
+  def test_recovering_a_free_lock_says_that_it_is_free
+    error = assert_raises(Serverlock::Refused) { @locks.recover("work", lease: 30).acquire }
+    assert_equal 'lock "work": there is nothing to recover: the lock is free', error.message
+    held = @locks.lock("work", lease: 30).acquire
+    error = assert_raises(Serverlock::Refused) { @locks.recover("work", lease: 30).acquire }
+    assert_equal 'lock "work": somebody else has it', error.message
+    assert held.release
+  end
+
   def test_break_throw_and_return_release
     @locks.lock("a", lease: 30) { break }
     catch(:out) { @locks.lock("b", lease: 30) { throw :out } }

@@ -50,7 +50,18 @@ module Serverlock
       rescue ReplyError => e
         raise e.for(@request.name)
       end
-      granted || refuse(Refused, "somebody else has it")
+      granted || refuse(Refused, free? ? "there is nothing to recover: the lock is free" : "somebody else has it")
+    end
+
+    # Whether a lock that was to be recovered is free. False if the user may not ask.
+    def free?
+      return false unless @request.recover
+
+      info = @engine.server.call(@request.info)
+      info = info.each_slice(2).to_h if info.is_a?(Array)
+      info["state"] == "free"
+    rescue ReplyError, ConnectionLost, Unavailable
+      false
     end
 
     def waiting

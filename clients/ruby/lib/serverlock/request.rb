@@ -72,6 +72,10 @@ module Serverlock
       command("acquire", ["PX", @lease_ms, "ID", id, *named_owner, "DETAILS"])
     end
 
+    def info
+      command("info", [])
+    end
+
     # Ends an attempt, or the lock that it has.
     def cancel(id, channel)
       command("cancel", ["ID", id, "NOTIFY", channel, *@share])

@@ -28,9 +28,10 @@ class Driver
   include Storm
 
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
-                 moves scopes few_threads half_open queue once default_owner recover_free].freeze
+                 moves scopes few_threads half_open queue once default_owner recover_free reentrant].freeze
   MEANS = %w[raise kill timeout].freeze
-  OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync }.freeze
+  OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync,
+              "reentrant" => :reentrant }.freeze
   SECONDS = { "lease_ms" => :lease, "wait_ms" => :wait, "replicas_within_ms" => :replicas_within, "at_least_ms" => :at_least,
               "max_hold_ms" => :max_hold }.freeze
 

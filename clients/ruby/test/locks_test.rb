@@ -252,6 +252,49 @@ class LocksTest < LockTest
     assert_empty lost
   end
 
+  def test_each_acquire_of_a_reentrant_lock_needs_a_release
+    lock = @locks.lock("report", lease: 30, reentrant: true)
+    held = lock.acquire
+    assert_same held, lock.acquire
+    assert_same(held, lock.synchronize { |inner| inner })
+    assert_equal "held", state("report"), "an inner scope releases nothing"
+    assert held.release
+    assert_equal "held", state("report")
+    assert held.release
+    assert_equal "free", state("report")
+    assert_raises(Serverlock::Misuse) { held.release }
+    refute_same held, newer = lock.acquire
+    assert newer.release
+    assert_equal 0, @locks.census["scopes"]
+  end
+
+  def test_the_outermost_scope_releases_what_was_acquired_in_it
+    lock = @locks.all_of(%w[a b], lease: 30, reentrant: true)
+    inner = lock.synchronize { |held| @locks.all_of(%w[b a], lease: 30, reentrant: true).acquire.tap { |it| assert_same held, it } }
+    assert_equal "free", state("a")
+    assert_raises(Serverlock::Misuse) { inner.release }
+  end
+
+  def test_a_reentrant_caller_gets_only_the_same_lock_again
+    held = @locks.lock("report", lease: 30, reentrant: true).acquire
+    assert_raises(Serverlock::Misuse) { @locks.lock("report", lease: 30).acquire }
+    assert_raises(Serverlock::Misuse) { @locks.shared("report", lease: 30, reentrant: true).acquire }
+    other = Thread.new { @locks.lock("report", lease: 30, reentrant: true).acquire }
+    other.report_on_exception = false
+    assert_raises(Serverlock::Refused) { other.value }
+    assert held.release
+  end
+
+  def test_a_reentrant_hold_that_nothing_references_is_forgotten
+    Thread.new do
+      Thread.new { nil }.join
+      take = -> { @locks.lock("report", lease: 0.6, reentrant: true).acquire && nil }
+      take.call
+      eventually("it is dropped") { GC.start || @locks.census["scopes"].zero? }
+    end.join
+    assert_equal 0, @locks.census["holds"]
+  end
+
   def test_fibers_of_a_thread_are_one_caller
     @locks.lock("report", lease: 30) do
       assert_raises(Serverlock::Misuse) { Fiber.new { @locks.lock("report", lease: 30) { nil } }.resume }

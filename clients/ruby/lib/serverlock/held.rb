@@ -81,7 +81,7 @@ module Serverlock
       self
     end
 
-    # Releases the lock.
+    # Releases the lock. With `reentrant`, the last call for as many calls of `acquire` does.
     # @return [Boolean] whether it was held to the end
     # @raise [Misuse] the second time
     def release
@@ -92,7 +92,7 @@ module Serverlock
     # @private
     # @return [Boolean] whether it was held to the end
     def finish(_is_over)
-      @hold.release
+      @hold.release(entirely: true)
     end
 
     # @return [String]

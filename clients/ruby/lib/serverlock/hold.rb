@@ -10,7 +10,7 @@ module Serverlock
     Event = Struct.new(:key, :waited, :held)
 
     attr_reader :engine, :request, :id, :token, :lease, :lease_s, :reason, :granted_at, :answered_at
-    attr_accessor :connection, :renews, :looked_at, :predecessor
+    attr_accessor :connection, :renews, :looked_at, :predecessor, :scope
 
     def initialize(engine, request, id, reply, from)
       @engine = engine
@@ -25,6 +25,7 @@ module Serverlock
       @lease_s = request.lease
       @lease = Lease.new(from, @lease_s)
       @mutex = Mutex.new
+      @entries = 1 # calls of `acquire` that no `release` has followed
       @state = :held
       @renewing = nil
       @renews = true
@@ -35,6 +36,13 @@ module Serverlock
     def held_by(held)
       @held = held
       self
+    end
+
+    # @return [Held, nil] nil if nothing references it any more
+    def held
+      @held.is_a?(WeakRef) ? @held.weakref_alive? && @held.__getobj__ : @held
+    rescue WeakRef::RefError
+      nil
     end
 
     def held?
@@ -191,10 +199,8 @@ module Serverlock
         @told || []
       end
       leave
-      held = @held.is_a?(WeakRef) ? @held.weakref_alive? && @held.__getobj__ : @held
+      held = self.held
       told.each { |callback| @engine.callbacks.run(callback, held) } if held
-      @engine.tell(:on_lost) { event }
-    rescue WeakRef::RefError
       @engine.tell(:on_lost) { event }
     end
 
@@ -211,9 +217,21 @@ module Serverlock
       @mutex.synchronize { @body = body }
     end
 
-    # Releases the lock. @return [Boolean] whether it was held to the end
-    def release
+    # Counts one more `acquire`. Returns false if the hold has ended.
+    def enter_again
+      @mutex.synchronize { held? && @entries += 1 }
+    end
+
+    # Whether this `release` belongs to a repeated `acquire`, so that the lock stays held.
+    def leave_again
+      @mutex.synchronize { @entries > 1 && !released? && @entries -= 1 }
+    end
+
+    # Releases the lock. `entirely`: even if its caller acquired it several times.
+    # @return [Boolean] whether it was held to the end
+    def release(entirely: false)
       return false if Process.pid != @engine.fork
+      return held? if !entirely && leave_again
 
       before = @mutex.synchronize do
         before = @state
@@ -329,12 +347,14 @@ module Serverlock
     end
 
     def drop
+      @scope&.leave
       @engine.timer.remove(self)
       @engine.watcher.remove(self) if @connection
       @connection&.close
     end
 
     def leave
+      @scope&.leave
       @engine.timer.remove(self)
       @engine.watcher.remove(self) if @connection
     end

@@ -46,53 +46,59 @@ module Serverlock
     # @param at_least [Numeric, nil] seconds for which it stays locked, even if released earlier
     # @param max_hold [Numeric, nil] seconds after which it is no longer renewed
     # @param on_lost [#call, nil] called once with the {Held} when the lock is lost
+    # @param reentrant [Boolean] a caller that already holds the lock gets the same hold again
     # @param interrupt [Boolean] a loss raises {Lost} in the thread that runs the block, wherever it is
     # @yieldparam held [Held]
     # @return [Lock, Object] without a block, a {Lock}
     # @raise [Refused, TimedOut, Lost, Deadlock, Unavailable, Denied, NoServer, BadArgument, Misuse]
     def lock(key, lease:, wait: 0, owner: :host_and_pid, details: false, session: false, replicas: nil, fsync: false,
-             replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+             replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false,
+             reentrant: false, &block)
       made(Request.new(key, lease:, wait:, owner:, details:, session:, replicas:,
                             fsync:, replicas_within:, at_least:, max_hold:,
-                            on_lost:, interrupt:), &block)
+                            on_lost:, interrupt:, reentrant:), &block)
     end
 
     # A lock that many holders share; a holder of {#lock} excludes them. Options as for {#lock}.
     # @return [Lock, Object]
     def shared(key, lease:, wait: 0, owner: :host_and_pid, details: false, session: false, replicas: nil, fsync: false,
-               replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+               replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false,
+               reentrant: false, &block)
       made(Request.new(key, shared: true, lease:, wait:, owner:, details:, session:,
                             replicas:, fsync:, replicas_within:, at_least:,
-                            max_hold:, on_lost:, interrupt:), &block)
+                            max_hold:, on_lost:, interrupt:, reentrant:), &block)
     end
 
     # A lock with at most this many holders. Options as for {#lock}.
     # @param most [Integer] 1 to 4096
     # @return [Lock, Object]
     def limit(key, most, lease:, wait: 0, owner: :host_and_pid, details: false, session: false, replicas: nil, fsync: false,
-              replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+              replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false,
+              reentrant: false, &block)
       made(Request.new(key, limit: most, lease:, wait:, owner:, details:, session:,
                             replicas:, fsync:, replicas_within:, at_least:,
-                            max_hold:, on_lost:, interrupt:), &block)
+                            max_hold:, on_lost:, interrupt:, reentrant:), &block)
     end
 
     # All of these locks, or none. Options as for {#lock}.
     # @param keys [Array<String>]
     # @return [Lock, Object]
     def all_of(keys, lease:, wait: 0, owner: :host_and_pid, session: false, replicas: nil, fsync: false, replicas_within: 1,
-               at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+               at_least: nil, max_hold: nil, on_lost: nil, interrupt: false,
+               reentrant: false, &block)
       made(Request.new(keys, several: true, lease:, wait:, owner:, session:, replicas:,
                              fsync:, replicas_within:, at_least:, max_hold:,
-                             on_lost:, interrupt:), &block)
+                             on_lost:, interrupt:, reentrant:), &block)
     end
 
     # A lock that can be acquired only if it has expired, because its holder never released it. Options as for {#lock}.
     # @return [Lock, Object]
     def recover(key, lease:, owner: :host_and_pid, session: false, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
-                max_hold: nil, on_lost: nil, interrupt: false, &block)
+                max_hold: nil, on_lost: nil, interrupt: false,
+                reentrant: false, &block)
       made(Request.new(key, recover: true, lease:, owner:, session:, replicas:, fsync:,
                             replicas_within:, at_least:, max_hold:, on_lost:,
-                            interrupt:), &block)
+                            interrupt:, reentrant:), &block)
     end
 
     # A block that one process runs for each tick, of all processes that call this for it: for cron jobs. Ticks begin at
@@ -154,10 +160,12 @@ module Serverlock
     # @private
     def acquire(request)
       held = given = nil
-      Thread.handle_interrupt(ON_BLOCKING) { held = obtain(request) }
+      Thread.handle_interrupt(ON_BLOCKING) do
+        held = request.reentrant ? obtain_again(request) : obtain(request)
+      end
       given = held
     ensure
-      Thread.handle_interrupt(NEVER) { held.hold.abandon if held && !given }
+      Thread.handle_interrupt(NEVER) { held.hold.leave_again || held.hold.abandon if held && !given }
     end
 
     # Returns an unmanaged grant: neither renewed nor reported lost. For adapters that hand on their locks.
@@ -191,13 +199,16 @@ module Serverlock
     # at all.
     # @private
     def within(request, once = nil)
+      outer = request.reentrant && again(request, engine)
+      return yield outer if outer # the outermost scope releases it
+
       held = scope = body = nil
       begin
         Thread.handle_interrupt(ON_BLOCKING) do
           held = once ? start(once, request) : obtain(request)
           next unless held
 
-          scope = @scopes.enter(self, held)
+          scope = @scopes.enter(self, held.hold)
           body = request.interrupt ? Body.new(held.hold) : nil
         end
         result = yield held if held
@@ -218,22 +229,33 @@ module Serverlock
       block ? within(request, &block) : lock
     end
 
-    def refuse(request, engine)
+    # The hold that this caller has and gets again; nil if there is none.
+    def again(request, engine)
       raise Misuse.new("lock #{request.name.inspect}: its manager is closed", key: request.name) if engine.closed?
 
-      @scopes.refuse(request, self)
+      @scopes.held(request, self)
     end
 
     def start(once, request)
       engine = self.engine
-      refuse(request, engine)
+      again(request, engine)
       once.start(engine) { |long| obtain(long, HeldOnce) }
+    end
+
+    # The caller may get this hold again until it is released. The caller has masked exceptions.
+    def obtain_again(request)
+      held = again(request, engine)
+      return held if held&.hold&.enter_again
+
+      held = obtain(request)
+      held.hold.scope = @scopes.enter(self, held.hold)
+      held
     end
 
     # The caller has masked exceptions.
     def obtain(request, kind = Held)
       engine = self.engine
-      refuse(request, engine)
+      again(request, engine)
       began = Clock.now
       begin
         hold = Attempt.new(engine, request).run
@@ -261,7 +283,7 @@ module Serverlock
     rescue Denied, BadArgument, NoServer
       raise unless failed
     ensure
-      @scopes.leave(scope) if scope
+      scope&.leave
     end
 
     def forked

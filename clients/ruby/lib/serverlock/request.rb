@@ -9,11 +9,11 @@ module Serverlock
     MOST_KEYS = 1024
 
     attr_reader :keys, :name, :lease_ms, :lease, :wait, :details, :recover, :session, :replicas, :fsync,
-                :replicas_within_ms, :at_least, :max_hold, :on_lost, :interrupt
+                :replicas_within_ms, :at_least, :max_hold, :on_lost, :interrupt, :reentrant
 
     def initialize(keys, several: false, lease: nil, wait: 0, owner: :host_and_pid, details: false, recover: false, session: false,
                    shared: false, limit: nil, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
-                   max_hold: nil, on_lost: nil, interrupt: false)
+                   max_hold: nil, on_lost: nil, interrupt: false, reentrant: false)
       @keys = several ? Request.keys_of(keys) : [Request.key_of(keys, "key")]
       @name = @keys.join(" ").freeze
       @lease_ms = milliseconds("lease", lease, 1)
@@ -31,11 +31,17 @@ module Serverlock
       @shared = flag("shared", shared)
       @fsync = flag("fsync", fsync)
       @interrupt = flag("interrupt", interrupt)
+      @reentrant = flag("reentrant", reentrant)
       @on_lost = on_lost
       bad("on_lost", "cannot be called") unless on_lost.nil? || on_lost.respond_to?(:call)
       bad("wait", "and recover exclude each other") if recover && @wait.positive?
       @target = Keys.new(@keys, several:, alone: !@shared && @limit.nil?)
       @share = [*("SHARED" if @shared), *(["LIMIT", @limit] if @limit)]
+    end
+
+    # Whether a hold of the other is one of this: the same keys, in any order, and the same kind.
+    def same_lock?(other)
+      share == other.share && keys.sort == other.keys.sort
     end
 
     def several?
@@ -130,6 +136,10 @@ module Serverlock
 
       keys
     end
+
+    protected
+
+    attr_reader :share
 
     private
 

@@ -1,11 +1,17 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # The scopes that a caller is in: a thread, or a fiber of a scheduler.
+  # The scopes that a caller is in: a thread, or a fiber of a scheduler. A hold that the caller may get again is a scope
+  # too, until it is released.
   # @private
   class Scopes
     # One scope.
-    Scope = Struct.new(:locks, :held, :stack)
+    Scope = Struct.new(:locks, :hold, :stack) do
+      # Any thread may call it.
+      def leave
+        stack.delete_if { |other| other.equal?(self) }
+      end
+    end
     NAME = :serverlock_scopes
 
     # How many of a manager's scopes are open in all threads.
@@ -13,24 +19,29 @@ module Serverlock
       Thread.list.sum { |thread| (thread.thread_variable_get(NAME) || []).count { |scope| scope.locks.equal?(locks) } }
     end
 
-    def refuse(request, locks)
+    # What the caller holds and gets again, or nil.
+    # @raise [Misuse] if it holds the lock, but must not get it again
+    def held(request, locks)
       stack = own
       return if stack.nil? || stack.empty?
 
-      again = stack.find { |scope| scope.locks.equal?(locks) && scope.held.held? && (scope.held.keys & request.keys).any? }
-      raise Misuse.new("lock #{request.name.inspect}: its caller holds it already", key: request.name) if again
+      stack.dup.each do |scope|
+        hold = scope.hold
+        next unless scope.locks.equal?(locks) && hold.held? && (hold.request.keys & request.keys).any?
+
+        held = hold.held or next # nothing references it any more
+        return held if request.reentrant && request.same_lock?(hold.request)
+
+        raise Misuse.new("lock #{request.name.inspect}: its caller holds it already", key: request.name)
+      end
+      nil
     end
 
-    def enter(locks, held)
+    def enter(locks, hold)
       stack = own || self.own = []
-      scope = Scope.new(locks, held, stack)
+      scope = Scope.new(locks, hold, stack)
       stack << scope
       scope
-    end
-
-    # Any thread may call it.
-    def leave(scope)
-      scope.stack.delete_if { |other| other.equal?(scope) }
     end
 
     private

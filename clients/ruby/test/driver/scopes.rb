@@ -2,7 +2,7 @@
 
 # A scope, whose body carries out the orders in its queue.
 class Body
-  attr_accessor :held, :thread, :once
+  attr_accessor :held, :thread, :once, :reentrant
   attr_reader :orders, :workers
 
   def initialize
@@ -17,6 +17,7 @@ module Scopes
 
   def do_scope(order)
     body = Body.new
+    body.reentrant = order.fetch("reentrant", false)
     me = Process.pid
     begin
       lock(order, on_lost: lost(order, :scope), interrupt: !order["stays"]).synchronize { |held| scope(order, body, held) }
@@ -98,8 +99,8 @@ module Scopes
     within(order, queue) do
       next { outcome: body.once.run { nil }.outcome } if body.once
 
-      held = @managers["m"].lock(body.held.key, lease: 30).acquire
-      kept(order, held)
+      lock = @managers["m"].lock(body.held.key, lease: 30, reentrant: body.reentrant)
+      order["nested"] ? lock.synchronize { |held| { token: held.token } } : kept(order, lock.acquire)
     end
   end
 

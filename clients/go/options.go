@@ -25,10 +25,14 @@ type settings struct {
 // refused at once.
 func Wait(wait time.Duration) Option { return func(s *settings) { s.wait = wait } }
 
-// Owner sets a label for humans, 1 to 128 visible ASCII characters. It does not identify the holder to the server.
+// Owner sets a label for humans, 1 to 128 visible ASCII characters. It does not identify the holder to the server. The
+// default is host:pid of this process.
 func Owner(owner string) Option {
 	return func(s *settings) { s.owner, s.owned = owner, true }
 }
+
+// NoOwner sends no label. Use it for keys that classic clients share: they expect a pure number.
+func NoOwner() Option { return func(s *settings) { s.owned = false } }
 
 // Session gives the lock its own connection: the lock ends one second after the connection closes. It needs the
 // module.
@@ -58,8 +62,8 @@ func MaxHold(maxHold time.Duration) Option { return func(s *settings) { s.maxHol
 // cancelled as well.
 func OnLost(lost func(err error)) Option { return func(s *settings) { s.onLost = lost } }
 
-// A OnceOption is an option of [Locks.Once]: [Lease], [Rerun], or one of the options [Owner], [Replicas], [Fsync],
-// [MaxHold] and [OnLost] of locks.
+// A OnceOption is an option of [Locks.Once]: [Lease], [Rerun], or one of the options [Owner], [NoOwner], [Replicas],
+// [Fsync], [MaxHold] and [OnLost] of locks.
 type OnceOption interface {
 	applyOnce(s *onceSettings)
 }

@@ -75,7 +75,7 @@ func TestEachScriptCallNamesTheQueues(t *testing.T) {
 	locks := opened(t, server)
 	ctx := context.Background()
 	for _, lock := range []*Lock{
-		locks.Lock("a", time.Minute), locks.Limit("a", 3, time.Minute), locks.AllOf([]string{"{b}1", "{b}2"}, time.Minute),
+		locks.Lock("a", time.Minute), locks.Limit("a", 3, time.Minute, NoOwner()), locks.AllOf([]string{"{b}1", "{b}2"}, time.Minute),
 		locks.Recover("a", time.Minute),
 	} {
 		held := acquired(t, lock)

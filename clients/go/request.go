@@ -44,6 +44,7 @@ type request struct {
 func newRequest(keys []string, lease time.Duration, form form, kind []any, options []Option) *request {
 	r := &request{keys: keys, name: shown(keys), lease: lease, form: form, kind: kind}
 	r.within = time.Second
+	r.owner, r.owned = hostAndPID(), true
 	for _, option := range options {
 		option(&r.settings)
 	}
@@ -119,7 +120,7 @@ func isOwner(owner string) bool {
 			return false
 		}
 	}
-	return len(owner) >= 1 && len(owner) <= 128
+	return len(owner) >= 1 && len(owner) <= longestOwner
 }
 
 // key determines the server.

@@ -31,13 +31,13 @@ func TestOptionsBecomeWords(t *testing.T) {
 			locks.Lock("a", 1500*time.Millisecond, Owner("bob"), Session(), Details()).request.acquire("7", 0, ""),
 			[]any{"LOCK.ACQUIRE", "a", "PX", int64(1500), "ID", "7", "OWNER", "bob", "SESSION", "DETAILS"},
 		}, {
-			locks.Limit("a", 3, 2*time.Second).request.acquire("7", 500*time.Millisecond, "channel"),
+			locks.Limit("a", 3, 2*time.Second, NoOwner()).request.acquire("7", 500*time.Millisecond, "channel"),
 			[]any{"LOCK.ACQUIRE", "a", "PX", int64(2000), "ID", "7", "LIMIT", int64(3), "WAIT", int64(500), "NOTIFY", "channel"},
 		}, {
-			locks.Shared("a", time.Second, Wait(Forever)).request.acquire("7", Forever, "channel"),
+			locks.Shared("a", time.Second, NoOwner(), Wait(Forever)).request.acquire("7", Forever, "channel"),
 			[]any{"LOCK.ACQUIRE", "a", "PX", int64(1000), "ID", "7", "SHARED", "WAIT", int64(3_600_000), "NOTIFY", "channel"},
 		}, {
-			locks.AllOf([]string{"a", "b"}, time.Second, Details()).request.acquire("7", time.Nanosecond, ""),
+			locks.AllOf([]string{"a", "b"}, time.Second, NoOwner(), Details()).request.acquire("7", time.Nanosecond, ""),
 			[]any{"LOCK.MACQUIRE", int64(2), "a", "b", "PX", int64(1000), "ID", "7", "WAIT", int64(1)},
 		}, {
 			locks.AllOf([]string{"a", "b"}, time.Second).request.extend(5, 10*time.Second),
@@ -46,7 +46,7 @@ func TestOptionsBecomeWords(t *testing.T) {
 			locks.AllOf([]string{"a", "b"}, time.Second).request.release(5),
 			[]any{"LOCK.MRELEASE", int64(2), "a", "b", int64(5)},
 		}, {
-			locks.Recover("a", time.Second, Wait(time.Hour), Details()).request.acquire("7", 0, ""),
+			locks.Recover("a", time.Second, NoOwner(), Wait(time.Hour), Details()).request.acquire("7", 0, ""),
 			[]any{"LOCK.RECOVER", "a", "PX", int64(1000), "ID", "7"},
 		},
 	} {

@@ -60,7 +60,8 @@ func (m *Mutex) lock(ctx context.Context, tries int) error {
 	if tries < 1 {
 		return ErrFailed
 	}
-	held, err := m.locks.Lock(m.name, m.expiry, timed(), serverlock.Wait(m.wait(tries))).Acquire(some(ctx))
+	lock := m.locks.Lock(m.name, m.expiry, timed(), serverlock.NoOwner(), serverlock.Wait(m.wait(tries)))
+	held, err := lock.Acquire(some(ctx))
 	if err != nil {
 		return translated(err)
 	}

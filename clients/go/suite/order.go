@@ -34,7 +34,7 @@ type order struct {
 	Limit     *int              `json:"limit"`
 	Recover   bool              `json:"recover"`
 	Session   bool              `json:"session"`
-	Owner     *string           `json:"owner"`
+	Owner     json.RawMessage   `json:"owner"`
 	Details   bool              `json:"details"`
 	Replicas  int               `json:"replicas"`
 	WithinMs  json.RawMessage   `json:"replicas_within_ms"`
@@ -122,7 +122,15 @@ func (o *order) options() ([]serverlock.Option, error) {
 		options = append(options, serverlock.Session())
 	}
 	if o.Owner != nil {
-		options = append(options, serverlock.Owner(*o.Owner))
+		var owner *string
+		if err := json.Unmarshal(o.Owner, &owner); err != nil {
+			return nil, cannot("an owner that is " + string(o.Owner))
+		}
+		if owner == nil {
+			options = append(options, serverlock.NoOwner())
+		} else {
+			options = append(options, serverlock.Owner(*owner))
+		}
 	}
 	if o.Details {
 		options = append(options, serverlock.Details())

@@ -124,7 +124,7 @@ func (a *attempt) try() (*grant, error) {
 		if a.request.wait > 0 {
 			return nil, a.timedOut()
 		}
-		return nil, refusedError(a.request.name)
+		return nil, a.refused()
 	}
 	if got, err := a.byBlockingAlone(); !errors.Is(err, errNotAlone) {
 		return got, err
@@ -284,6 +284,27 @@ func (a *attempt) pauseAfter(err error) error {
 
 func (a *attempt) timedOut() error {
 	return timedOutError(a.request.name, now()-a.began)
+}
+
+// refused is the error of an attempt without a wait. After a RECOVER, it says if the lock is free.
+func (a *attempt) refused() error {
+	if a.request.form != recovery {
+		return refusedError(a.request.name)
+	}
+	send := func(words []any) (any, error) {
+		return a.engine.router.call(a.ctx, a.request.key(), words, a.engine.timeout)
+	}
+	var reply any
+	var err error
+	if c := a.request.info(); a.isPortable {
+		reply, err = a.engine.portable.call(send, c)
+	} else {
+		reply, err = send(c.words())
+	}
+	if err == nil && text(fieldsOf(reply)["state"]) == "free" {
+		return failed(ErrRefused, a.request.name, "there is nothing to recover: the lock is free")
+	}
+	return refusedError(a.request.name) // also if this user may not ask
 }
 
 // takeConnection gets a connection for the attempt: its own for a session or the only waiter, else a shared one.

@@ -52,6 +52,7 @@ var functions = map[string]string{
 	"LOCK.ACQUIRE": "lock_acquire", "LOCK.MACQUIRE": "lock_acquire_all", "LOCK.RECOVER": "lock_recover",
 	"LOCK.EXTEND": "lock_extend", "LOCK.MEXTEND": "lock_extend_all", "LOCK.CHECK": "lock_check",
 	"LOCK.RELEASE": "lock_release", "LOCK.MRELEASE": "lock_release_all", "LOCK.CANCEL": "lock_cancel",
+	"LOCK.INFO": "lock_info",
 }
 
 // portable is the same lock without the module: the script, called by its hash. Keys, values, replies and errors are

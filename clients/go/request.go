@@ -229,6 +229,8 @@ func (r *request) check(number int, token int64) *call {
 	}
 }
 
+func (r *request) info() *call { return r.whole("LOCK.INFO", "") }
+
 // wasHeld reads the reply to RELEASE.
 func (r *request) wasHeld(reply any) bool {
 	if r.form == many {

@@ -38,7 +38,7 @@ module Serverlock
       self
     end
 
-    # @return [Held, nil] nil if nothing references it any more
+    # @return [Held, nil] nil once nothing references it
     def held
       @held.is_a?(WeakRef) ? @held.weakref_alive? && @held.__getobj__ : @held
     rescue WeakRef::RefError

@@ -36,8 +36,9 @@ module Serverlock
     # @param key [String]
     # @param lease [Numeric] seconds after which the lock ends if this process dies; renewed until then
     # @param wait [Numeric] seconds to wait in the queue; 0: fail at once if the lock is taken
-    # @param owner [String, Symbol, nil] a label that others see: 1 to 128 visible ASCII characters; by default the host's
-    #   name and the process ID, as in "web-1:4711"; nil: no label, for keys whose other clients expect a pure number
+    # @param owner [String, Symbol, nil] a label that others see, 1 to 128 visible ASCII characters; the default is
+    #   the host's name and the process ID, as in "web-1:4711"; nil: no label, for keys whose other clients expect a
+    #   pure number
     # @param details [Boolean] ask for the last holder, if its lock expired
     # @param session [Boolean] the lock has its own connection, and ends with it
     # @param replicas [Integer, nil] this many replicas must confirm the grant

@@ -19,7 +19,7 @@ module Serverlock
       Thread.list.sum { |thread| (thread.thread_variable_get(NAME) || []).count { |scope| scope.locks.equal?(locks) } }
     end
 
-    # What the caller holds and gets again, or nil.
+    # The hold that the caller gets again, or nil.
     # @raise [Misuse] if it holds the lock, but must not get it again
     def held(request, locks)
       stack = own

@@ -70,7 +70,7 @@ module Serverlock
         # A retried job, or a scheduled one whose time has come, already has its lock.
         return yield if options.nil? || options["unique"] != "until_executed" || job[TOKEN]
 
-        # No owner: a queued job is in no process.
+        # No owner: a queued job does not belong to a process.
         request = Request.new(Sidekiq.key(job), lease: options["queued"], owner: nil)
         hold = nil
         begin

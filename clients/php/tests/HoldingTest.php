@@ -225,7 +225,7 @@ final class HoldingTest extends ServerTestCase
         self::assertSame(42, $result);
         self::assertSame('free', $server->info('report')['state']);
         $lost = self::thrown(LockLostException::class, fn () => $lock->run(fn () => $server->connect()->del('report')));
-        self::assertStringContainsString('over before it was released', $lost->getMessage());
+        self::assertStringContainsString('ended before it was released', $lost->getMessage());
         $lock->run(fn (Held $held) => self::assertTrue($held->release())); // released only by the work
     }
 

@@ -241,6 +241,18 @@ def a_dropped_hold_is_not_renewed(stage):
         driver.do("check", hold="kept")
 
 
+@scenario("drop", "background", rules="H7")
+def a_hold_that_is_dropped_after_a_renewal_is_not_renewed_again(stage):
+    """It is the only hold of its manager, so no other one takes its place anywhere."""
+    server = stage.server()
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(3000))
+    renewed(conn, 1)
+    driver.do("drop", hold="h")
+    until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 30000))
+
+
 @scenario(rules="H13")
 def a_forgotten_lock_does_not_keep_the_process_alive(stage):
     server = stage.server()

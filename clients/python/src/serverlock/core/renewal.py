@@ -71,7 +71,7 @@ class Timer:
 
     def _report_losses(self, refs: "list[weakref.ref[Hold]]") -> None:
         # Reading `is_held` reports the loss of a hold whose lease has ended.
-        holds = [hold for ref in refs if (hold := ref()) is not None and hold.is_held]
+        holds = [hold for hold in _alive(refs) if hold.is_held]
         if holds:
             first = min(hold._lease.lost_at for hold in holds) - now()
             rest = [weakref.ref(hold) for hold in holds]
@@ -130,7 +130,7 @@ class Timer:
             self._renewals.clear()
             with self._mutex:
                 refs, self._to_renew = self._to_renew, []
-            await self._renew([hold for ref in refs if (hold := ref()) is not None])
+            await self._renew(_alive(refs))
             del refs
 
     async def _renew(self, holds: list[Hold]) -> None:
@@ -178,6 +178,11 @@ class Timer:
         else:
             self._log.warning("renewing the lock %s failed; trying again: %s", hold.key, reply)
             self._schedule(hold, min(hold._lease.lost_at, now() + max(hold._lease.seconds / 20, 0.01)))
+
+
+def _alive(refs: "list[weakref.ref[Hold]]") -> list[Hold]:
+    """A function of its own, because a worker that waits must not keep a hold in one of its variables."""
+    return [hold for hold in (ref() for ref in refs) if hold is not None]
 
 
 def _is_live(due: Due) -> bool:

@@ -300,7 +300,12 @@ class Kept(unittest.TestCase):
 
     def test_a_holds_block_refuses_the_same_lock(self) -> None:
         with self.locks.once("job", DAY):
-            for again in (self.locks.once("job", DAY).run, lambda _: self.locks.lock("job", 5).acquire()):
+            for again in (
+                self.locks.once("job", DAY).run,
+                lambda _: self.locks.lock("job", 5).acquire(),
+                lambda _: self.locks.lock("job", 5, reentrant=True).acquire(),
+                lambda _: self.locks.lock("job", 5, reentrant=True).__enter__(),
+            ):
                 with self.assertRaises(LockMisuse):
                     again(lambda held: None)
 

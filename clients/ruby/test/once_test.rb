@@ -128,6 +128,9 @@ class OnceTest < LockTest
     once do
       assert_raises(Serverlock::Misuse) { once { flunk } }
       assert_raises(Serverlock::Misuse) { @locks.lock("job", lease: 5).acquire }
+      again = @locks.lock("job", lease: 5, reentrant: true)
+      assert_raises(Serverlock::Misuse) { again.acquire }
+      assert_raises(Serverlock::Misuse) { again.synchronize { flunk } }
     end
     @locks.close
     assert_raises(Serverlock::Misuse) { once { flunk } }

@@ -88,6 +88,12 @@ module Serverlock
       mask { @hold.release }
     end
 
+    # Whether a lock with `reentrant` may get it again.
+    # @private
+    def reentrant?
+      true
+    end
+
     # Ends the hold at the end of its scope. `is_over`: its block has ended normally.
     # @private
     # @return [Boolean] whether it was held to the end

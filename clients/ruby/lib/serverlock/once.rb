@@ -145,6 +145,11 @@ module Serverlock
       @run.is_recovery
     end
 
+    # @private
+    def reentrant?
+      false
+    end
+
     # Ends the hold. If the block has ended normally, nobody else will run its tick.
     # @private
     def finish(is_over)

@@ -30,7 +30,7 @@ module Serverlock
         next unless scope.locks.equal?(locks) && hold.held? && (hold.request.keys & request.keys).any?
 
         held = hold.held or next # nothing references it any more
-        return held if request.reentrant && request.same_lock?(hold.request)
+        return held if request.reentrant && held.reentrant? && request.same_lock?(hold.request)
 
         raise Misuse.new("lock #{request.name.inspect}: its caller holds it already", key: request.name)
       end

@@ -40,6 +40,7 @@ class Hold:
     """A held lock, until it is released or lost. `token` is the fencing token."""
 
     _is_renewed = True
+    _is_reentrant = True  # a lock with `reentrant` may get it again
     _margin = 0.1
 
     def __init__(

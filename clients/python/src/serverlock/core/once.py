@@ -82,6 +82,7 @@ class Run:
 class OnceHold(BoundHold):
     """A hold that runs one tick."""
 
+    _is_reentrant = False
     _run: Run
 
     @property

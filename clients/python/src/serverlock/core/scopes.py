@@ -31,7 +31,7 @@ class Scopes:
             hold = ref()
             if hold is None or not hold.is_held or not set(hold._request.keys) & set(request.keys):
                 continue
-            if request.reentrant and request.is_same_lock(hold._request):
+            if request.reentrant and hold._is_reentrant and request.is_same_lock(hold._request):
                 return hold
             if hold._request.is_exclusive or request.is_exclusive:
                 raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")

@@ -1,6 +1,7 @@
 """A loop that is blocked for longer than a lease keeps its locks if a thread renews them."""
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -102,6 +103,38 @@ class RenewalThread(unittest.TestCase):
         before = threading.active_count()
         self.play(work)
         until("its threads have ended", lambda: threading.active_count() <= before)
+
+    def test_threads_end_with_their_loops(self) -> None:
+        """A task queue that runs each task in a new loop, with one manager."""
+        locks = aio.Locks(redis.asyncio.Redis(port=self.server.port), renewal="thread")
+
+        async def work(locks: aio.Locks) -> None:
+            held = await locks.lock("a", LEASE, max_hold=300).acquire()
+            self.block(1)
+            await held.release()
+            await locks._client.connection_pool.disconnect()
+
+        before = threading.active_count()
+        for _ in range(4):
+            asyncio.run(work(locks))
+        until("only the last loop's threads are left", lambda: threading.active_count() <= before + 2, 20)
+        del locks
+        gc.collect()
+        until("its threads have ended", lambda: threading.active_count() <= before, 20)
+
+    def test_a_dropped_hold_leaves_no_session(self) -> None:
+        async def work(locks: aio.Locks) -> None:
+            held = await locks.lock("a", 300, max_hold=900, session=True).acquire()
+            sessions = locks._engine().resources.sessions
+            self.assertEqual(len(sessions), 1)
+            del held
+            gc.collect()
+            until_at = time.monotonic() + 20
+            while len(sessions) and time.monotonic() < until_at:
+                await asyncio.sleep(0.05)
+            self.assertEqual(len(sessions), 0)
+
+        self.play(work)
 
     def test_arguments_are_checked(self) -> None:
         async def work(locks: aio.Locks) -> None:

@@ -81,6 +81,8 @@ class Locks(Manager["Lock"]):
         loop = asyncio.get_running_loop()
         engine = self._current
         if engine is None or engine.pid != os.getpid() or self._loop is None or self._loop() is not loop:
+            if engine is not None and self._loop is not None:
+                _end_thread(engine, self._loop)
             engine = self._current = self._new_engine()
             self._loop = weakref.ref(loop)
             weakref.finalize(self, _drop, engine, self._loop)
@@ -140,9 +142,17 @@ class Locks(Manager["Lock"]):
 
 def _drop(engine: Engine, loop: "weakref.ref[asyncio.AbstractEventLoop]") -> None:
     """Ends the tasks of a manager that was dropped, if their loop is still running."""
+    _end_thread(engine, loop)
     running = loop()
     if engine.pid == os.getpid() and running is not None and running.is_running() and not engine.is_closed:
         running.call_soon_threadsafe(lambda: running.create_task(engine.close()))
+
+
+def _end_thread(engine: Engine, loop: "weakref.ref[asyncio.AbstractEventLoop]") -> None:
+    """A thread that renews outlives its loop, unlike a task."""
+    ended = loop()
+    if engine.pid == os.getpid() and (ended is None or ended.is_closed()):
+        engine.close_renewals()
 
 
 class Lock:

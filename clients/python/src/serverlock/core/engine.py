@@ -60,9 +60,13 @@ class Engine:
     async def close(self) -> None:
         self.resources.is_closed = True
         self._timer.close()
+        self.close_renewals()
+        await self.resources.close()
+
+    def close_renewals(self) -> None:
+        """Ends the thread that renews, if there is one. Call this if the engine's loop has ended."""
         if self._renewals is not self._timer:
             self._renewals.close()
-        await self.resources.close()
 
     # Attempts
 
@@ -112,9 +116,7 @@ class Engine:
     def _keep_session(self, hold: Hold, session: Session) -> None:
         """Once nobody refers to the hold, its session drops it."""
         sessions = self.resources.sessions
-        hold._session_ref = weakref.ref(
-            hold, lambda _: self._timer.dropped.append(lambda: sessions.drop(session, None))
-        )
+        hold._session_ref = self._when_dropped(hold, lambda: sessions.drop(session, None))
         sessions.keep(session, hold)
 
     def reentered(self, request: Request) -> Hold | None:
@@ -132,8 +134,19 @@ class Engine:
             self._debts.owe(until, lambda: self._settle(request, grant))
 
         # If an exception is raised before the first statement of __exit__, the hold is dropped without a release.
-        hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(owe))
+        hold._dropped = self._when_dropped(hold, owe)
         return caller
+
+    def _when_dropped(self, hold: Hold, work: Debt) -> object:
+        """Does this work once nobody refers to the hold, unless the result is dropped before."""
+        timer, debts, runtime = self._timer_of(hold), self._debts, self.runtime
+        if timer is self._timer:
+            return weakref.ref(hold, lambda _: timer.dropped.append(work))
+
+        async def hand_over() -> None:  # from the thread that renews
+            runtime.call_back(lambda: debts.owe(math.inf, work))
+
+        return weakref.ref(hold, lambda _: timer.dropped.append(hand_over))
 
     def _enter(self, hold: Hold) -> None:
         """This caller may get the hold again, until it is released."""
@@ -142,7 +155,7 @@ class Engine:
         async def leave() -> None:
             self.scopes.leave(None, caller)
 
-        hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(leave))
+        hold._dropped = self._when_dropped(hold, leave)
 
     # Holds
 

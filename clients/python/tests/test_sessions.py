@@ -2,15 +2,20 @@
 
 import random
 import signal
+import socket
 import sys
+import threading
 import unittest
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import redis
 
-from serverlock import LockDeadlock, Locks
+from serverlock import LockDeadlock, LockLost, Locks
+from serverlock.core.library import Library
+from serverlock.threads.runtime import run
+from serverlock.threads.wire import ThreadConnection
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
@@ -61,6 +66,44 @@ class Sessions(unittest.TestCase):
         shared = self.session("b") == session
         self.assertTrue(got.release())
         return shared
+
+    def test_a_manager_that_is_closed_before_a_reply_is_read_loses_the_session(self) -> None:
+        """The reply to an interrupted wait is still to come, and the server does not answer. Nobody will read it."""
+        locks = Locks(redis.Redis(port=self.server.port), timeout=0.3)
+        self.conn.call("LOCK.ACQUIRE", "b", "PX", 600_000)
+        held = locks.lock("a", 600, session=True).acquire()
+        wanted = locks.lock("b", 60, session=True, wait=60)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        self.addCleanup(self.server.resume)
+        threading.Timer(0.1, self.server.pause).start()
+        with self.assertRaises(Interrupted):
+            wanted.acquire()
+        locks.close()
+        with self.assertRaises(LockLost):
+            held.check()
+
+    def test_a_reading_that_ends_within_tls_is_no_reply(self) -> None:
+        """Session tickets and key updates make the socket readable, but there is nothing to read."""
+        sock: Any = type("Tls", (socket.socket,), {"pending": lambda _: 0})()
+        self.addCleanup(sock.close)
+        sender = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(sender.close)
+        sock.connect(sender.getsockname())
+        other, _ = sender.accept()
+        self.addCleanup(other.close)
+        other.sendall(b"a ticket")
+        replies = iter([False, True])
+
+        def can_read(timeout: float) -> bool:
+            sock.recv(100)
+            other.sendall(b"a reply")
+            return next(replies)
+
+        connection = ThreadConnection(
+            Library(redis.Redis(), is_async=False), SimpleNamespace(_sock=sock, can_read=can_read)
+        )
+        self.assertTrue(run(lambda: connection.ready(60)))
+        self.assertEqual(next(replies, None), None)
 
     def test_the_connection_of_a_dropped_hold_is_closed_with_the_last_one(self) -> None:
         held = self.locks.lock("a", 60, session=True).acquire()

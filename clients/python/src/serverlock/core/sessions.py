@@ -141,11 +141,12 @@ class Sessions:
             await session.close()
 
     async def close(self) -> None:
-        """Ends the attempts that are waiting: their connections are closed, and lose what they hold."""
+        """Ends the attempts that are waiting, and those whose reply is still to come: their connections are closed."""
         with self._mutex:
             used = [it for them in self._by_caller.values() for it in them if it.taker is not None]
         for session in used:
             await session.close()
+            self._lose(session)
 
     async def _end_use(self, session: Session) -> None:
         with self._mutex:

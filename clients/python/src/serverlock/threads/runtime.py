@@ -182,6 +182,8 @@ class Watcher:
             return
         self.unwatch(connection)
         with self._mutex:
+            if self._is_closed:
+                return
             self._connections[connection] = number, ended
             self._selector.register(number, selectors.EVENT_READ, connection)
         self._worker.start()

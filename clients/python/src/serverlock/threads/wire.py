@@ -51,16 +51,27 @@ class ThreadConnection:
     async def ready(self, timeout: float) -> bool:
         sock = self._connection._sock
         if sock is None:
-            return True  # `receive` reports it
-        if hasattr(sock, "pending") and sock.pending():
+            return True
+        is_tls, end = hasattr(sock, "pending"), time.monotonic() + timeout
+        if is_tls and sock.pending():
             return True
         # The library reads while it waits, so an exception from a signal handler could lose what it has read.
         with selectors.DefaultSelector() as selector:
             try:
                 selector.register(sock, selectors.EVENT_READ)
-                return bool(selector.select(timeout))
             except (OSError, ValueError):
-                return True
+                return True  # `receive` reports it
+            while selector.select(max(0.0, end - time.monotonic())):
+                if not is_tls or self._has_reply():
+                    return True
+        return False
+
+    def _has_reply(self) -> bool:
+        """Within TLS, there is more than replies: session tickets, key updates."""
+        try:
+            return bool(self._connection.can_read(0))
+        except BaseException as error:
+            raise self._failed(error) from error
 
     async def receive(self) -> Reply:
         try:

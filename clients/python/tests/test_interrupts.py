@@ -1,32 +1,21 @@
 """A caller that is interrupted, then again while giving up: nothing is left behind on the server."""
 
-import sys
 import time
 import unittest
-from pathlib import Path
 from typing import Any
 
-import redis
-
-from serverlock import Locks
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
-from servers import Server, until
+from served import Served
+from servers import until
 
 
 class Interrupt(BaseException):
     """Like gevent's GreenletExit, or an exception from a signal handler."""
 
 
-class Interrupts(unittest.TestCase):
+class Interrupts(Served):
     def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.end)
-        self.conn: Any = self.server.connect()
-        self.addCleanup(self.conn.close)
-        self.locks = Locks(redis.Redis(port=self.server.port))
-        self.addCleanup(self.locks.close)
+        super().setUp()
+        self.locks = self.opened()
         self.locks.lock("warm", 30).acquire().release()
 
     def interrupt(self, *commands: str) -> list[str]:

@@ -2,17 +2,17 @@
 
 import asyncio
 import math
-import sys
 import threading
 import time
 import unittest
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import redis
 import redis.asyncio
 
+from scenarios.once import DAY, far_from_the_end, is_kept
+from served import Served
 from serverlock import HeldOnce, LockBadArgument, LockMisuse, Locks, Outcome, aio
 from serverlock.aio.runtime import Runtime as Tasks
 from serverlock.core import server_clock
@@ -22,11 +22,8 @@ from serverlock.core.server_clock import USUAL_MARGIN, VALID_FOR, Estimate, Serv
 from serverlock.core.ticks import SLACK, begin_of, default_lease, end_of, is_recovery, tick_at
 from serverlock.core.wire import ConnectionLost, ReplyError
 from serverlock.threads.runtime import Runtime, run
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
-from scenarios.once import DAY, far_from_the_end, is_kept
-from servers import Server, until
+from servers import until
+from stage import calls
 
 START = 1_799_971_200.0  # a tick of each of the periods below
 PERIODS = (10.0, 60.0, 3600.0, 86400.0, 12.5)
@@ -229,18 +226,26 @@ class Interrupt(BaseException):
     """Like gevent's GreenletExit, or an exception from a signal handler."""
 
 
-class Kept(unittest.TestCase):
+class Kept(Served):
     def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.end)
-        self.conn: Any = self.server.connect()
-        self.addCleanup(self.conn.close)
-        self.locks = Locks(redis.Redis(port=self.server.port))
-        self.addCleanup(self.locks.close)
+        super().setUp()
+        self.locks = self.opened()
         self.end = far_from_the_end(self.conn)
 
     def is_kept(self, key: str = "job") -> bool:
         return is_kept(self.conn, key, self.end)
+
+    def slow(self, command: str, seconds: float) -> None:
+        """Delays this command once."""
+        wire: Any = self.locks._engine().wire
+        call, delays = wire.call, [seconds]
+
+        async def slowly(key: bytes, words: Any, timeout: float) -> Any:
+            if words[0] == command and delays:
+                time.sleep(delays.pop())
+            return await call(key, words, timeout)
+
+        wire.call = slowly
 
     def interrupt(self, command: str, *, runs: bool) -> list[str]:
         """Interrupts the caller once in this command, before or after the server has run it."""
@@ -404,15 +409,7 @@ class Kept(unittest.TestCase):
         self.assertTrue(self.is_kept())
 
     def test_a_slow_extend_does_not_lengthen_the_lease(self) -> None:
-        wire: Any = self.locks._engine().wire
-        call, delays = wire.call, [0.8]
-
-        async def slow(key: bytes, words: Any, timeout: float) -> Any:
-            if words[0] == "LOCK.EXTEND" and delays:
-                time.sleep(delays.pop())
-            return await call(key, words, timeout)
-
-        wire.call = slow
+        self.slow("LOCK.EXTEND", 0.8)
         self.locks.once("job", DAY, lease=60).run(lambda _: None)
         self.assertTrue(self.is_kept())
 
@@ -425,49 +422,28 @@ class Kept(unittest.TestCase):
 
     def test_the_long_lease_of_a_grant_in_the_next_window_lasts_until_its_end(self) -> None:
         """The attempt begins just before its window ends."""
-        engine = self.locks._engine()
-        wire: Any = engine.wire
-        call, ends = wire.call, now() + 0.2
+        ends = now() + 0.2
         window_ends = (math.floor(time.time() / DAY) + 0.5) * DAY
-        engine.resources.clock._known = {b"": Estimate(window_ends - ends, 0.0, now())}
-
-        async def slow(key: bytes, words: Any, timeout: float) -> Any:
-            if words[0] == "LOCK.ACQUIRE":
-                time.sleep(0.5)
-            return await call(key, words, timeout)
-
-        wire.call = slow
+        self.locks._engine().resources.clock._known = {b"": Estimate(window_ends - ends, 0.0, now())}
+        self.slow("LOCK.ACQUIRE", 0.5)
         with self.locks.once("job", DAY, rerun=False) as held:
             assert held is not None
             held.check()
             self.assertGreater(held.left(), DAY * 0.89)
             self.assertGreater(self.conn.info("job")["lease-ms"], (DAY - 60) * 1000)
 
-    def extends(self) -> int:
-        lines = self.conn.call("INFO", "commandstats").splitlines()
-        found = [line for line in lines if line.startswith("cmdstat_lock.extend:")]
-        return int(found[0].split("calls=")[1].split(",")[0]) if found else 0
-
     def test_a_long_lease_from_a_slow_request_is_corrected(self) -> None:
-        wire: Any = self.locks._engine().wire
-        call = wire.call
-
-        async def slow(key: bytes, words: Any, timeout: float) -> Any:
-            if words[0] == "LOCK.ACQUIRE":
-                time.sleep(0.5)
-            return await call(key, words, timeout)
-
-        wire.call = slow
+        self.slow("LOCK.ACQUIRE", 0.5)
         with self.locks.once("job", DAY, rerun=False) as held:
             assert held is not None
-            self.assertEqual(self.extends(), 1)
+            self.assertEqual(calls(self.conn, "lock.extend"), 1)
             self.assertTrue(self.is_kept())
 
     def test_a_keep_in_the_background_sends_a_last_copy(self) -> None:
         """A copy without a reply may run late, and would let others in at the wrong time."""
         with self.assertRaises(Interrupt), self.locks.once("job", DAY, lease=60):
             self.interrupt("LOCK.EXTEND", runs=False)
-        until("the last copy is sent", lambda: self.extends() == 2)
+        until("the last copy is sent", lambda: calls(self.conn, "lock.extend") == 2)
         self.assertTrue(self.is_kept())
 
     def test_a_slow_estimate_is_used_if_asking_again_fails(self) -> None:

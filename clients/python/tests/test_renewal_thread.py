@@ -2,33 +2,24 @@
 
 import asyncio
 import gc
-import sys
 import threading
 import time
 import unittest
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import redis
 import redis.asyncio
 
+from served import Served
 from serverlock import LockBadArgument, LockLost, aio
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
-from servers import Server, until
+from servers import until
+from stage import calls
 
 LEASE = 1.0
 
 
-class RenewalThread(unittest.TestCase):
-    def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.end)
-        self.conn: Any = self.server.connect()
-        self.addCleanup(self.conn.close)
-
+class RenewalThread(Served):
     def play(self, work: Callable[[aio.Locks], Coroutine[None, None, None]], renewal: Any = "thread") -> None:
         async def main() -> None:
             client = redis.asyncio.Redis(port=self.server.port)
@@ -38,16 +29,10 @@ class RenewalThread(unittest.TestCase):
 
         asyncio.run(main())
 
-    def extends(self) -> int:
-        """How often the server has run EXTEND."""
-        lines = self.conn.call("INFO", "commandstats").splitlines()
-        found = [line for line in lines if line.startswith("cmdstat_lock.extend:")]
-        return int(found[0].split("calls=")[1].split(",")[0]) if found else 0
-
     def block(self, count: int = 8) -> None:
         """Blocks the loop until the lock has been renewed so often: for several leases."""
-        before = self.extends()
-        until("it is renewed", lambda: self.extends() >= before + count)
+        before = calls(self.conn, "lock.extend")
+        until("it is renewed", lambda: calls(self.conn, "lock.extend") >= before + count)
 
     def test_a_blocked_loop_keeps_its_locks(self) -> None:
         for renewal in ("thread", redis.Redis(port=self.server.port)):

@@ -4,21 +4,17 @@ import asyncio
 import contextlib
 import gc
 import re
-import sys
 import threading
 import unittest
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import redis
 import redis.asyncio
 
 import serverlock.aio
-from serverlock import LockMisuse, Locks
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
+from served import Served
+from serverlock import LockMisuse
 from servers import Server, until
 
 
@@ -50,14 +46,10 @@ class Worker:
         return self.value
 
 
-class Threads(unittest.TestCase):
+class Threads(Served):
     def setUp(self) -> None:
-        server = Server()
-        self.addCleanup(server.end)
-        self.conn: Any = server.connect()
-        self.addCleanup(self.conn.close)
-        self.locks = Locks(redis.Redis(port=server.port))
-        self.addCleanup(self.locks.close)
+        super().setUp()
+        self.locks = self.opened()
 
     def test_each_dependency_releases_its_own_hold(self) -> None:
         """FastAPI's dependencies: entered in one pool thread, left in another that is in its own dependency."""

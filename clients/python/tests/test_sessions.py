@@ -3,23 +3,19 @@
 import random
 import signal
 import socket
-import sys
 import threading
 import unittest
-from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import redis
 
-from serverlock import LockDeadlock, LockLost, Locks
+from served import Served
+from serverlock import LockDeadlock, LockLost
 from serverlock.core.library import Library
 from serverlock.threads.runtime import run
 from serverlock.threads.wire import ThreadConnection
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
-from servers import Server, until
+from servers import until
 
 
 class Interrupted(Exception):
@@ -30,14 +26,10 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted
 
 
-class Sessions(unittest.TestCase):
+class Sessions(Served):
     def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.end)
-        self.conn: Any = self.server.connect()
-        self.addCleanup(self.conn.close)
-        self.locks = Locks(redis.Redis(port=self.server.port))
-        self.addCleanup(self.locks.close)
+        super().setUp()
+        self.locks = self.opened()
         before = signal.signal(signal.SIGALRM, interrupt)
         self.addCleanup(signal.signal, signal.SIGALRM, before)
 
@@ -69,7 +61,7 @@ class Sessions(unittest.TestCase):
 
     def test_a_manager_that_is_closed_before_a_reply_is_read_loses_the_session(self) -> None:
         """The reply to an interrupted wait is still to come, and the server does not answer. Nobody will read it."""
-        locks = Locks(redis.Redis(port=self.server.port), timeout=0.3)
+        locks = self.opened(timeout=0.3)
         self.conn.call("LOCK.ACQUIRE", "b", "PX", 600_000)
         held = locks.lock("a", 600, session=True).acquire()
         wanted = locks.lock("b", 60, session=True, wait=60)

@@ -4,19 +4,16 @@ import sys
 import unittest
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import redis
 import valkey
 
-from serverlock import Locks
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
 from scenarios.once import DAY, far_from_the_end, is_kept
-from servers import Server, until
+from served import Served
+from serverlock import Locks
+from servers import until
 
 
 class SoftTimeLimit(Exception):
@@ -61,16 +58,9 @@ class Protocol(int):
         return 2
 
 
-class Signals(unittest.TestCase):
-    def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.end)
-        self.conn: Any = self.server.connect()
-        self.addCleanup(self.conn.close)
-
-    def opened(self, client: Any) -> Locks:
-        locks = Locks(client)
-        self.addCleanup(locks.close)
+class Signals(Served):
+    def warm(self, client: Any) -> Locks:
+        locks = self.opened(client)
         locks.lock("warm", 30).acquire().release()
         return locks
 
@@ -78,7 +68,7 @@ class Signals(unittest.TestCase):
         self, client: Any, attempt: Callable[[Locks, str], None], is_kept: Callable[[str], bool] = lambda _: False
     ) -> None:
         """is_kept: whether the lock is meant to be held afterwards."""
-        locks, pool, keys, number = self.opened(client), client.connection_pool, [], 0
+        locks, pool, keys, number = self.warm(client), client.connection_pool, [], 0
         ignored = sys.unraisablehook
         self.addCleanup(setattr, sys, "unraisablehook", ignored)
         sys.unraisablehook = lambda _: None  # from the library's finalizers
@@ -130,7 +120,7 @@ class Signals(unittest.TestCase):
     def test_the_caller_gets_its_own_exception_when_that_makes_the_library_fail(self) -> None:
         """valkey-py reads the protocol in `finally`, even if an interruption has left it without a value."""
         client = valkey.Valkey(port=self.server.port, protocol=Protocol(2))
-        locks = self.opened(client)
+        locks = self.warm(client)
         client.connection_pool._available_connections.clear()
         Protocol.interrupts = True
         with self.assertRaises(SoftTimeLimit):

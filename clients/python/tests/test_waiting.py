@@ -3,21 +3,17 @@
 import asyncio
 import gc
 import math
-import sys
 import threading
 import unittest
-from pathlib import Path
 from typing import Any
 
 import redis
 import redis.asyncio
 
 import serverlock.aio
+from served import Served
 from serverlock import Locks
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
-
-from servers import Server, until
+from servers import until
 
 
 class Registration(unittest.TestCase):
@@ -33,12 +29,9 @@ class Registration(unittest.TestCase):
         self.assertEqual(len(subscription._by_id), 0)
 
 
-class Waiting(unittest.TestCase):
+class Waiting(Served):
     def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.end)
-        self.conn: Any = self.server.connect()
-        self.addCleanup(self.conn.close)
+        super().setUp()
         self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
 
     def test_threads_wait_forever(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from ..core import kinds
 from ..core.clock import now
+from ..core.commands import fields_of, text_of
 from ..core.engine import BoundHold
 from ..core.hold import Grant
 from ..core.library import Library, Raw
@@ -105,8 +106,7 @@ class Interface:
                 if not _is_unknown(error):
                     raise
                 return await self._locked_without_module()
-        fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-        return fields.get(b"state", fields.get("state")) in (b"held", "held", b"foreign", "foreign")
+        return text_of(fields_of(reply).get("state")) in ("held", "foreign")
 
     async def _locked_without_module(self) -> bool:
         """An expired lock's key stays for a while."""

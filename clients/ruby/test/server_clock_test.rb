@@ -42,7 +42,7 @@ class ServerClockTest < Minitest::Test
     end
   end
 
-  COUNTS = Serverlock::ServerClock::COUNTS
+  VALID_FOR = Serverlock::ServerClock::VALID_FOR
 
   def setup
     @bench = Bench.new
@@ -80,7 +80,7 @@ class ServerClockTest < Minitest::Test
 
   def test_it_is_asked_at_most_once_a_minute
     3.times { read }
-    @bench.at += COUNTS - 0.001
+    @bench.at += VALID_FOR - 0.001
     read("another")
     assert_equal 1, @bench.asked
     @bench.at += 0.002
@@ -119,7 +119,7 @@ class ServerClockTest < Minitest::Test
   def test_the_server_is_asked_again_after_a_lost_reply
     @bench.takes = [lost]
     assert_in_delta 1_000_000.0, read.offset, 1e-5
-    @bench.at += COUNTS + 1
+    @bench.at += VALID_FOR + 1
     @bench.takes = [lost, lost]
     assert_raises(Serverlock::ConnectionLost) { read }
     @bench.takes = [Serverlock::ReplyError.new("NOPERM no")]
@@ -150,9 +150,9 @@ class ServerClockTest < Minitest::Test
     info = { "lease-ms" => 5000, "free-in-ms" => 12_001 }
     @bench.infos = [info.to_a.flatten, Serverlock::ReplyError.new("NOPERM no"), lost, { "lease-ms" => 0 }]
     assert_equal [7.0, 7.0], [margin, margin]
-    @bench.at += COUNTS
+    @bench.at += VALID_FOR
     assert_equal [7.0, 7.0], [margin, margin], "this user may not ask"
-    @bench.at += COUNTS
+    @bench.at += VALID_FOR
     assert_equal [7.0, 1.0], [margin, margin], "a lost reply is asked for again"
     assert_empty @bench.infos
     assert_equal 0.0, Serverlock::ServerClock.margin_of("lease-ms" => 10, "free-in-ms" => 10)

@@ -57,9 +57,7 @@ module Serverlock
     def free?
       return false unless @request.recover
 
-      info = @engine.server.call(@request.info)
-      info = info.each_slice(2).to_h if info.is_a?(Array)
-      info["state"] == "free"
+      Request.fields(@engine.server.call(@request.info))["state"] == "free"
     rescue ReplyError, ConnectionLost, Unavailable
       false
     end

@@ -143,8 +143,7 @@ module Serverlock
     end
 
     def look
-      info = @locks.engine.client.call(["lock.info", @request.keys[0]])
-      info = info.each_slice(2).to_h if info.is_a?(Array)
+      info = Request.fields(@locks.engine.client.call(["lock.info", @request.keys[0]]))
       info["state"] == "held" && info["lease-ms"].to_i.positive? ? [info["token"], info["owner"]] : [nil, nil]
     rescue ReplyError => e
       raise unless e.unknown_command?

@@ -100,8 +100,7 @@ module Serverlock
     # @return [Integer, nil] milliseconds until others may have it, whoever holds it; nil if it is free, or if the
     #   server does not reply
     def get_remaining_ttl_for_resource(resource)
-      info = call(resource, "info")
-      info = info.each_slice(2).to_h if info.is_a?(Array)
+      info = Request.fields(call(resource, "info"))
       left = info["lease-ms"]
       left if info["state"] == "held" && left&.positive?
     rescue NoServer

@@ -119,6 +119,11 @@ module Serverlock
       raise BadArgument.new("lock #{@name.inspect}: #{argument} #{why}", key: @name)
     end
 
+    # The fields of a reply to LOCK.INFO.
+    def self.fields(reply)
+      reply.is_a?(Array) ? reply.each_slice(2).to_h : reply
+    end
+
     def self.key_of(key, argument)
       raise BadArgument, "#{argument} is not a String: #{key.inspect}" unless key.is_a?(String)
       return key.b.freeze if key.bytesize <= LONGEST_KEY

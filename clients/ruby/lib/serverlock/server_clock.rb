@@ -35,7 +35,7 @@ module Serverlock
   # caller at a time, while others wait for its answer.
   # @private
   class ServerClock
-    COUNTS = 60.0
+    VALID_FOR = 60.0
     PAUSE = 0.01
     USUAL_MARGIN = 1.0
 
@@ -53,8 +53,7 @@ module Serverlock
 
     # The seconds that the server adds to a lease, from a reply to LOCK.INFO.
     def self.margin_of(reply)
-      fields = reply.is_a?(Array) ? reply.each_slice(2).to_h : reply
-      lease, free = fields.values_at("lease-ms", "free-in-ms")
+      lease, free = Request.fields(reply).values_at("lease-ms", "free-in-ms")
       return USUAL_MARGIN unless lease.is_a?(Integer) && lease.positive? && free.is_a?(Integer)
 
       # Both are whole milliseconds, one rounded down and the other up.
@@ -84,14 +83,14 @@ module Serverlock
 
     def fresh(place)
       found = @known[place]
-      found if found && Clock.now < found.asked + COUNTS
+      found if found && Clock.now < found.asked + VALID_FOR
     end
 
     def keep(place, made)
       return made unless made.good?
 
       # Other callers read the hash meanwhile.
-      @known = @known.select { |_, old| made.asked < old.asked + COUNTS }.merge(place => made)
+      @known = @known.select { |_, old| made.asked < old.asked + VALID_FOR }.merge(place => made)
       made
     end
 
@@ -125,7 +124,7 @@ module Serverlock
     end
 
     def fresh_margin?
-      Clock.now < @margin_asked + COUNTS
+      Clock.now < @margin_asked + VALID_FOR
     end
 
     def ask_margin(key)

@@ -5,7 +5,7 @@ import { ConnectionLost, isTransient, ReplyError, read } from './failures.js';
 import { fieldsOf, type Reach } from './wire.js';
 
 /** How long a reply is valid. */
-const COUNTS = 60_000;
+const VALID_FOR = 60_000;
 /** An estimate that may be off by more than this is used, but not kept. */
 export const MOST_DOUBT = 250;
 const PAUSE = 10;
@@ -56,7 +56,7 @@ export class ServerClock {
   async read(key: Buffer): Promise<Estimate> {
     const place = this.#reach.wire.isCluster ? key.toString('latin1') : '';
     const found = this.#known.get(place);
-    if (found && now() < found.asked + COUNTS) return found;
+    if (found && now() < found.asked + VALID_FOR) return found;
     let asking = this.#asking.get(place);
     if (!asking) {
       asking = this.#ask(key, place).finally(() => this.#asking.delete(place));
@@ -68,7 +68,7 @@ export class ServerClock {
   async #ask(key: Buffer, place: string): Promise<Estimate> {
     const found = await this.#estimate(key);
     if (isGood(found)) {
-      for (const [other, old] of this.#known) if (found.asked >= old.asked + COUNTS) this.#known.delete(other);
+      for (const [other, old] of this.#known) if (found.asked >= old.asked + VALID_FOR) this.#known.delete(other);
       this.#known.set(place, found);
     }
     return found;
@@ -107,7 +107,7 @@ export class ServerClock {
 
   /** The module's margin. The key's lock is held. Does not reject. */
   async readMargin(key: Buffer): Promise<number> {
-    if (now() >= this.#marginAsked + COUNTS) {
+    if (now() >= this.#marginAsked + VALID_FOR) {
       this.#askingMargin ??= this.#askMargin(key).finally(() => {
         this.#askingMargin = undefined;
       });

@@ -14,7 +14,7 @@ use crate::reach::Reach;
 use crate::sync::locked;
 
 /// How long a reply stays valid.
-const COUNTS: Duration = Duration::from_secs(60);
+const VALID_FOR: Duration = Duration::from_secs(60);
 /// An estimate that may be off by more than this is used, but not kept.
 pub(crate) const MOST_DOUBT: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -59,7 +59,7 @@ impl Estimate {
     }
 
     fn is_fresh(&self) -> bool {
-        now() < self.asked.saturating_add(COUNTS)
+        now() < self.asked.saturating_add(VALID_FOR)
     }
 
     /// What the server's clock shows at a moment of the local clock.
@@ -154,7 +154,7 @@ impl ServerClock {
     }
 
     fn knows_margin(&self) -> bool {
-        locked(&self.state).margin_asked.is_some_and(|asked| now() < asked.saturating_add(COUNTS))
+        locked(&self.state).margin_asked.is_some_and(|asked| now() < asked.saturating_add(VALID_FOR))
     }
 
     /// What the server adds to each lease.
@@ -418,12 +418,12 @@ pub(crate) mod tests {
         for key in [b"a", b"a", b"b"] {
             found(clock.read(key).await);
         }
-        advance(COUNTS.saturating_sub(Duration::from_millis(1)));
+        advance(VALID_FOR.saturating_sub(Duration::from_millis(1)));
         found(clock.read(b"a").await);
         assert_eq!(server.count("TIME"), 1);
         advance(Duration::from_millis(1));
         server.set_ahead(Duration::from_secs(3)); // somebody has set its clock
-        assert_eq!(found(clock.read(b"a").await).server_at(now()), START + COUNTS + Duration::from_secs(3));
+        assert_eq!(found(clock.read(b"a").await).server_at(now()), START + VALID_FOR + Duration::from_secs(3));
         assert_eq!(server.count("TIME"), 2);
     }
 
@@ -468,7 +468,7 @@ pub(crate) mod tests {
             found(engine.resources.clock.read(key).await);
         }
         assert_eq!(server.count("TIME"), 2);
-        advance(COUNTS);
+        advance(VALID_FOR);
         found(engine.resources.clock.read(b"a").await);
         assert_eq!(locked(&engine.resources.clock.state).known.len(), 1);
     }
@@ -510,13 +510,13 @@ pub(crate) mod tests {
         }
         assert_eq!(server.count("LOCK.INFO"), 1);
         server.instead(|_, _| Some(refuses("NOPERM no"))); // this user may no longer ask
-        advance(COUNTS);
+        advance(VALID_FOR);
         for _ in 0..2 {
             assert_eq!(clock.read_margin(b"a").await, Duration::from_secs(7));
         }
         assert_eq!(server.count("LOCK.INFO"), 2);
         server.instead(|_, _| Some(fails(Failure::broken("no")))); // the next caller asks again
-        advance(COUNTS);
+        advance(VALID_FOR);
         for _ in 0..2 {
             assert_eq!(clock.read_margin(b"a").await, Duration::from_secs(7));
         }

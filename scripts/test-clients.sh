@@ -201,6 +201,7 @@ redis_rb_5() {
 }
 
 # Builds the gem, installs it from its file, and loads it from there.
+# shellcheck disable=SC2016 # #{where} is Ruby's
 gem_installs() {
     local home=$target/gems
     rm -rf "$home"

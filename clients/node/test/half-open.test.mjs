@@ -18,28 +18,28 @@ const OPEN = {
   'node-redis': (port) => createClient({ url: `redis://127.0.0.1:${port}` }).connect(),
 };
 
-const ends = [];
+const cleanups = [];
 let port, plain;
 before(async () => {
-  port = await startServer((end) => ends.push(end), '--loadmodule', module);
+  port = await startServer((end) => cleanups.push(end), '--loadmodule', module);
   plain = new Redis({ port });
 });
 after(async () => {
   plain.disconnect();
-  for (const end of ends.reverse()) await end();
+  for (const end of cleanups.reverse()) await end();
 });
 
 for (const [library, open] of Object.entries(OPEN)) {
   test(`${library}: locks are renewed, and released`, async () => {
-    const relay = await Relay.to(port, (end) => ends.push(end));
+    const relay = await Relay.to(port, (end) => cleanups.push(end));
     const client = await open(relay.port);
     client.on('error', () => undefined);
-    ends.push(() => (library === 'ioredis' ? client.disconnect() : client.destroy()));
+    cleanups.push(() => (library === 'ioredis' ? client.disconnect() : client.destroy()));
     const locks = new Locks(client, { timeout: 2000 });
-    const helds = await Promise.all(
+    const holds = await Promise.all(
       Array.from({ length: 30 }, (_, number) => locks.lock(`${library} ${number}`, 15_000).acquire()),
     );
-    const tokens = helds.map((held, number) => [`${library} ${number}`, held.token]);
+    const tokens = holds.map((held, number) => [`${library} ${number}`, held.token]);
     const connections = async () => (await plain.call('CLIENT', 'LIST')).trim().split('\n').length;
     const before = await connections();
     assert.equal(relay.halfOpen(), 1);
@@ -51,12 +51,12 @@ for (const [library, open] of Object.entries(OPEN)) {
         await until('it is renewed', async () => (await left(key, token)) > 12_500);
       }),
     );
-    for (const held of helds) held.check();
+    for (const held of holds) held.check();
     const more = (await connections()) - before;
     assert(more >= 1 && more <= 8, `${more} connections of its own`);
     assert.deepEqual(
-      await Promise.all(helds.map((held) => held.release())),
-      helds.map(() => true),
+      await Promise.all(holds.map((held) => held.release())),
+      holds.map(() => true),
     );
     for (const [key] of tokens) await until('it is free', async () => (await plain.exists(key)) === 0);
     clearInterval(chatter);
@@ -64,10 +64,10 @@ for (const [library, open] of Object.entries(OPEN)) {
   });
 
   test(`${library}: the application's connection is used again once it answers`, async () => {
-    const relay = await Relay.to(port, (end) => ends.push(end));
+    const relay = await Relay.to(port, (end) => cleanups.push(end));
     const client = await open(relay.port);
     client.on('error', () => undefined);
-    ends.push(() => (library === 'ioredis' ? client.disconnect() : client.destroy()));
+    cleanups.push(() => (library === 'ioredis' ? client.disconnect() : client.destroy()));
     const locks = new Locks(client, { timeout: 2000 });
     const held = await locks.lock('again', 600_000).acquire();
     const answers = [];

@@ -58,7 +58,7 @@ def a_reentrant_lock_excludes_other_callers(stage):
 
 
 @scenario("reentrant", rules="S9")
-def a_lock_is_released_as_often_as_it_was_acquired(stage):
+def a_lock_has_to_be_released_as_many_times_as_it_was_acquired(stage):
     server = stage.server()
     driver, other = stage.opened(server), stage.opened(server)
     scope, _ = enter(driver)
@@ -109,7 +109,7 @@ def after_a_loss_a_reentrant_caller_gets_a_new_hold(stage):
     assert driver.do("release", hold="h")["held"] is True
 
 
-def is_of(pid, driver):
+def belongs_to(pid, driver):
     """Whether this process is the driver's, or a child of it."""
     while pid > 1 and pid != driver.pid:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
@@ -127,7 +127,7 @@ def a_lock_without_an_owner_names_its_host_and_process(stage):
         driver.do("acquire", manager="m", hold=key, lease_ms=30000, **{"key": key, **fields})
         owner = conn.info(key)["owner"]
         name = re.fullmatch(re.escape(socket.gethostname()) + r":(\d+)", owner)
-        assert name and is_of(int(name[1]), driver), owner
+        assert name and belongs_to(int(name[1]), driver), owner
 
 
 @scenario("default_owner", rules="S8")

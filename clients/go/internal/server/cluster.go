@@ -80,7 +80,7 @@ func (c *Cluster) Owner(t testing.TB, key string) int {
 			}
 		}
 	}
-	t.Fatalf("nobody has %s", key)
+	t.Fatalf("no master has the slot of %s", key)
 	return 0
 }
 

@@ -27,19 +27,19 @@ func (e *engine) keep(h *hold, until time.Duration, isLong bool) error {
 func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error) {
 	end := now() + e.timeout
 	// A renewal that the server runs after this EXTEND would shorten the lease.
-	isSure := h.awaitIdle(e.timeout)
+	isIdle := h.awaitIdle(e.timeout)
 	for tries := 1; ; tries++ {
 		reply, err := e.extendUntil(h, until)
 		switch {
 		case err == nil:
-			if reply == int64(1) && (tries > 1 || !isSure) {
+			if reply == int64(1) && (tries > 1 || !isIdle) {
 				e.keepOnceMore(h, until)
 			}
 			return reply == int64(1), nil
 		case !isTransient(err):
 			return false, typed(err, h.request.name)
 		case now() >= end:
-			e.oweKeep(h, until, func() { e.keepOnceMore(h, until) })
+			e.keepInBackground(h, until, func() { e.keepOnceMore(h, until) })
 			e.warn(fmt.Sprintf("the lock %s is kept for its period in the background", h.request.name), "error", err)
 			return true, nil
 		}
@@ -49,11 +49,11 @@ func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error)
 
 // keepOnceMore sends a last copy later, because a copy without a reply may run late.
 func (e *engine) keepOnceMore(h *hold, until time.Duration) {
-	e.timer.later(now()+lateCopy, func() { e.oweKeep(h, until, func() {}) })
+	e.timer.later(now()+lateCopy, func() { e.keepInBackground(h, until, func() {}) })
 }
 
-// oweKeep keeps the lock of a hold in the background, and calls kept once it has done so.
-func (e *engine) oweKeep(h *hold, until time.Duration, kept func()) {
+// keepInBackground keeps the lock of a hold in the background, and calls kept once it has done so.
+func (e *engine) keepInBackground(h *hold, until time.Duration, kept func()) {
 	if now() >= until {
 		return
 	}
@@ -63,9 +63,9 @@ func (e *engine) oweKeep(h *hold, until time.Duration, kept func()) {
 		case err != nil && isTransient(err):
 			return err
 		case err != nil:
-			e.warn(fmt.Sprintf("the lock %s is not kept for its period", h.request.name), "error", err)
+			e.warn(fmt.Sprintf("the lock %s could not be kept for its period", h.request.name), "error", err)
 		case reply == int64(0):
-			e.warn(fmt.Sprintf("the lock %s had expired before it was kept for its period", h.request.name))
+			e.warn(fmt.Sprintf("the lock %s expired before it could be kept for its period", h.request.name))
 		default:
 			kept()
 		}
@@ -73,7 +73,7 @@ func (e *engine) oweKeep(h *hold, until time.Duration, kept func()) {
 	})
 }
 
-// extendUntil sets a lease that ends then. An EXTEND that took a long time is sent again, at most twice.
+// extendUntil sets a lease that ends at until. An EXTEND that took a long time is sent again, at most twice.
 func (e *engine) extendUntil(h *hold, until time.Duration) (reply any, err error) {
 	for range 3 {
 		sent := now()

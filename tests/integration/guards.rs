@@ -292,7 +292,7 @@ fn a_lease_that_ends_while_loading_is_granted_afterwards() {
 }
 
 #[test]
-fn a_server_that_stood_still_goes_on() {
+fn a_server_that_stalled_goes_on() {
     let mut locks = with_aof();
     let token = Kind::Several.take(&mut locks.conn, &["EX", "60"]);
     let mut queue = Queue::of(&mut locks);

@@ -48,7 +48,7 @@ fn deposed_master_answers(grace_ms: &str, stands_still: Duration) -> Vec<Reply> 
 }
 
 #[test]
-fn a_replaced_master_that_stood_still_grants_nothing() {
+fn a_replaced_master_that_stalled_grants_nothing() {
     let answers = deposed_master_answers(GRACE_MS, Duration::from_secs(15));
     assert!(answers.len() > 100, "{}", answers.len());
     for answer in answers {
@@ -57,7 +57,7 @@ fn a_replaced_master_that_stood_still_grants_nothing() {
 }
 
 #[test]
-fn without_a_grace_a_replaced_master_that_stood_still_grants() {
+fn without_a_grace_period_a_replaced_master_that_stalled_grants() {
     let granted = deposed_master_answers("0", Duration::from_millis(2_500))
         .iter()
         .filter(|answer| matches!(answer, Reply::Int(_)))
@@ -76,7 +76,7 @@ fn a_stalled_master_that_was_kept_grants_again() {
     master.signal("CONT");
     assert!(acquire(&mut conn, "door").error().starts_with("NOREPLICAS"));
     until("it grants again", || matches!(acquire(&mut conn, "door"), Reply::Int(_)).then_some(()));
-    assert!(master.log().contains("the server stood still"));
+    assert!(master.log().contains("the server stalled"));
 }
 
 /// The token of the holders that a server loads at startup.

@@ -67,13 +67,13 @@ export class Keeping {
     this.#extender.timer.owe(until, async () => {
       try {
         const reply = await this.#extendUntil(held, until);
-        if (reply !== 1) this.#extender.warn(`the lock ${held.key} had ended before it was kept for its period`);
+        if (reply !== 1) this.#extender.warn(`the lock ${held.key} ended before it could be kept for its period`);
         else if (isUnsure) this.#again(held, until);
       } catch (thrown) {
         const error = read(thrown);
         isUnsure ||= error instanceof ConnectionLost;
         if (!isTransient(error))
-          this.#extender.warn(`the lock ${held.key} is not kept for its period: ${error.message}`);
+          this.#extender.warn(`the lock ${held.key} could not be kept for its period: ${error.message}`);
         throw error;
       }
     });

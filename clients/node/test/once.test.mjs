@@ -658,7 +658,7 @@ test('an error that is not retried ends the keep', async () => {
     throw lasting();
   };
   assert.equal((await once({ lease: HOUR }).run(nothing)).outcome, 'ran');
-  await until('it is given up', () => warnings.some((text) => text.includes('is not kept for its period')));
+  await until('it is given up', () => warnings.some((text) => text.includes('could not be kept for its period')));
   assert.equal(engine.census().owed, 0);
   assert.equal(server.count('LOCK.RELEASE'), 0);
 });

@@ -125,7 +125,7 @@ impl Hold {
                     self.owe_late_keep(until);
                 }
             }
-            Ok(_) => log::warn!("serverlock: the lock {name} had ended before it was kept for its period"),
+            Ok(_) => log::warn!("serverlock: the lock {name} ended before it could be kept for its period"),
             Err(failure) if failure.is_transient() => {
                 is_unsure.fetch_or(failure.is_connection_lost(), Ordering::SeqCst);
                 let text = failure.text();
@@ -135,7 +135,7 @@ impl Hold {
             }
             Err(failure) => {
                 let why = failure.text();
-                log::warn!("serverlock: the lock {name} is not kept for its period: {why}");
+                log::warn!("serverlock: the lock {name} could not be kept for its period: {why}");
             }
         }
         Ok(())

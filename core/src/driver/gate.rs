@@ -117,7 +117,7 @@ impl<E: Edge> Entry<'_, E> {
         if stalled {
             self.edge.log(
                 Level::Warning,
-                "the server stood still: no lease until its replicas have acknowledged what is replicated from now on",
+                "the server stalled: no lease until its replicas have acknowledged what is replicated from now on",
             );
         }
         if has_to_inspect {

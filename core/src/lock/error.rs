@@ -158,7 +158,7 @@ impl fmt::Display for Error {
                 write!(out, "GRACE lease is longer than {longest_ms} ms, the most that lock.failover-grace-ms covers")
             }
             Self::NoReplicas => out.write_str(
-                "NOREPLICAS too few replicas have answered recently, or since this server stood still or its clock was set: no lease until enough have",
+                "NOREPLICAS too few replicas have answered recently, or since this server stalled or its clock was set: no lease until enough have",
             ),
             Self::BusyId => out.write_str("BUSYLOCKS 64 waits for several keys already use this id"),
             Self::BusyLocks => out.write_str("BUSYLOCKS lock.max-waiters would be exceeded by this wait"),

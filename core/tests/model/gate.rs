@@ -242,7 +242,7 @@ fn after_a_stall_nothing_is_granted_until_the_replicas_answer() {
     assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "before any tick");
     node.event(|entry| entry.tick());
     let [line] = &log(&node)[..] else { panic!("one line") };
-    assert!(line.starts_with("the server stood still"), "{line}");
+    assert!(line.starts_with("the server stalled"), "{line}");
     node.event(|entry| entry.tick());
     assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "they have sent no new answers");
     // If the server does not report its replicas, this does not change.

@@ -107,7 +107,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
         _ => None,
     });
     assert!(claimed > kept.parse().unwrap());
-    // Its lease ended meanwhile.
+    // Its lease has expired by now.
     assert!(grant(&mut conn, "kept", &[]) > kept);
 
     // A master that is killed takes its waiters' connections with it.

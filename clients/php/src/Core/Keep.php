@@ -136,7 +136,7 @@ final class Keep
         $this->resources->debts->add($from, $until, function () use ($hold, $until): void {
             if ($this->extend($hold, $until, $this->resources->patience()) === 0) {
                 $context = ['key' => $hold->request->name];
-                $text = 'serverlock: {key} had expired before it was kept for its period';
+                $text = 'serverlock: {key} expired before it could be kept for its period';
                 $this->resources->logger?->warning($text, $context);
             }
         });

@@ -42,7 +42,7 @@ module Serverlock
     def settle(connection, timeout)
       return unless extend_lock(connection, timeout).zero?
 
-      @engine.say("the lock #{name.inspect} had ended before it was kept for its period")
+      @engine.say("the lock #{name.inspect} ended before it could be kept for its period")
     rescue Unavailable => e
       not_kept(e)
     rescue ReplyError => e
@@ -58,7 +58,7 @@ module Serverlock
     end
 
     def not_kept(error)
-      @engine.say("the lock #{name.inspect} is not kept for its period: #{error.message}")
+      @engine.say("the lock #{name.inspect} could not be kept for its period: #{error.message}")
     end
 
     def now_or_later

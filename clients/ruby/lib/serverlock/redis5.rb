@@ -68,7 +68,7 @@ module Serverlock
     def renew(router)
       router.send(%i[renew_cluster_state update_cluster_info!].find { |name| router.respond_to?(name, true) })
     rescue ::RedisClient::Error
-      nil # the next call tries it
+      nil # the next call tries again
     end
 
     def timeout(redis)
@@ -97,7 +97,7 @@ module Serverlock
       cluster?(redis) ? ClusterCalls.new(self, redis.dup) : connection(redis)
     end
 
-    # Yields the application's connection if nobody uses it. Returns whether it yielded.
+    # Yields the application's connection if nobody is using it. Returns whether it yielded.
     def borrow(redis)
       monitor = redis.instance_variable_get(:@monitor)
       return false unless monitor.try_enter

@@ -52,7 +52,7 @@ fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
 
 /// A server on which attempts were just granted an expired lock, each beside the others. The lock's old holder, with
 /// the returned token, had held it alone.
-fn notified_after_one_alone(attempts: &[u64]) -> (Node, Token) {
+fn notified_after_a_sole_holder(attempts: &[u64]) -> (Node, Token) {
     let node = crate::asks::node();
     super::subscribe(&node, CHANNEL);
     let first = hold(&node, 1, b"k", &alone(5, 0));
@@ -80,9 +80,9 @@ const ENDS: [fn(&Node); 3] = [
 #[test]
 fn a_late_release_is_over_once_others_could_join() {
     for (number, end) in ENDS.into_iter().enumerate() {
-        // Beside a grant that is never claimed, another client holds the lock, has held it, or has never held it.
+        // Alongside a grant that is never claimed, another client holds the lock, has held it, or has never held it.
         for (joins, is_released) in [(true, true), (true, false), (false, false)] {
-            let (node, first) = notified_after_one_alone(&[7]);
+            let (node, first) = notified_after_a_sole_holder(&[7]);
             let joined = joins.then(|| claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token);
             if let Some(token) = joined.filter(|_| is_released) {
                 assert_eq!(release(&node, b"k", token), Release::InTime);
@@ -102,7 +102,7 @@ fn a_late_release_is_over_once_others_could_join() {
 #[test]
 fn a_late_release_is_over_after_a_chain_of_grants_that_nobody_claimed() {
     for end in ENDS {
-        let (node, first) = notified_after_one_alone(&[7]);
+        let (node, first) = notified_after_a_sole_holder(&[7]);
         let joined = claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token;
         queue(&node, K, &notified_on(CHANNEL, named(9, alone(5, 99))));
         assert_eq!(release(&node, b"k", joined), Release::InTime);
@@ -118,7 +118,7 @@ fn a_late_release_is_over_after_a_chain_of_grants_that_nobody_claimed() {
 
 #[test]
 fn a_late_release_is_over_after_a_chain_that_ends_with_a_lost_grant() {
-    let (node, first) = notified_after_one_alone(&[7]);
+    let (node, first) = notified_after_a_sole_holder(&[7]);
     let joined = claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token;
     wait(&node, 4, K, &alone(5, 99));
     assert_eq!(release(&node, b"k", joined), Release::InTime);
@@ -149,7 +149,7 @@ fn a_late_release_is_over_once_another_joined_a_lost_grant() {
 #[test]
 fn the_claim_gets_the_exclusive_holders_token_and_the_next_holder_the_unclaimed_grants() {
     let attempt = |number, most| notified_on(CHANNEL, named(number, ask(Share::Limit(most), 5, 99)));
-    let (node, first) = notified_after_one_alone(&[7]);
+    let (node, first) = notified_after_a_sole_holder(&[7]);
     queue(&node, K, &attempt(8, 1));
     let node_of_claim = node.clone();
     let granted = claim(&node_of_claim, 3, K, &attempt(7, 4));

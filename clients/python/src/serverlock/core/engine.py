@@ -381,7 +381,7 @@ class Engine:
             if reply == 1 and not after:
                 self.owe_keep(hold, until, LATE_COPY)
             elif reply == 0:
-                self.log.warning("the lock %s had ended before it was kept for its period", hold.key)
+                self.log.warning("the lock %s ended before it could be kept for its period", hold.key)
 
         self._end_kept(hold)
         if now() + after < until:

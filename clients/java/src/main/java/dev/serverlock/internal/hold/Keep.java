@@ -121,11 +121,11 @@ public final class Keep {
             }
             try {
                 if (!DONE.equals(send(debts.patience()))) {
-                    context.warn(text() + " had expired before it was kept for its period", null);
+                    context.warn(text() + " expired before it could be kept for its period", null);
                 }
             } catch (ReplyError | ConnectionLost error) {
                 if (!Errors.isTransient(error)) {
-                    context.warn(text() + " is not kept for its period", error);
+                    context.warn(text() + " could not be kept for its period", error);
                 } else if (!isOwed.getAndSet(true)) {
                     throw error; // it is tried again
                 }

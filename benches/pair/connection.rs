@@ -13,6 +13,8 @@ pub const MANY: usize = 10;
 /// the server.
 struct Lock {
     key: Vec<u8>,
+    /// The second key of the calls of lock.lua.
+    queue: Vec<u8>,
     /// For commands that lock several at once.
     keys: Vec<Vec<u8>>,
     /// The value of SET NX PX: 36 bytes, like a UUID.
@@ -29,6 +31,7 @@ pub enum Part {
     /// Bytes as sent.
     Fixed(Vec<u8>),
     Key,
+    Queue,
     Keys,
     /// The key at this index.
     OneOfKeys(usize),
@@ -67,13 +70,14 @@ pub struct Step {
     expect: Expect,
 }
 
-/// `KEY`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for the lock's own values; the other words are literal.
+/// `KEY`, `QUEUE`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for the lock's own values; the other words are literal.
 pub fn step(command: &str, expect: Expect) -> Step {
     let words: Vec<&str> = command.split(' ').collect();
     let count: usize = words.iter().map(|word| if *word == "KEYS" { MANY } else { 1 }).sum();
     let mut parts = vec![Part::Fixed(format!("*{count}\r\n").into_bytes())];
     parts.extend(words.iter().map(|word| match *word {
         "KEY" => Part::Key,
+        "QUEUE" => Part::Queue,
         "KEYS" => Part::Keys,
         "SECRET" => Part::Secret,
         "TOKEN" => Part::Token,
@@ -96,8 +100,10 @@ pub struct Connection {
 
 impl Connection {
     pub fn new(server: &Server, number: usize, keys: usize) -> Self {
+        let key = |index: usize| format!("bench:lock:{number}:{index:04}");
         let lock = |index: usize| Lock {
-            key: argument(format!("bench:lock:{number}:{index:04}").as_bytes()),
+            key: argument(key(index).as_bytes()),
+            queue: argument(format!("{0}:queue:{{{0}}}", key(index)).as_bytes()),
             keys: (0..MANY).map(|nth| argument(format!("bench:{nth}:{number}:{index:04}").as_bytes())).collect(),
             secret: argument(format!("3f2b8c1e-9d47-4a06-b5e2-{number:04}{index:08}").as_bytes()),
             token: Vec::new(),
@@ -113,6 +119,7 @@ impl Connection {
                 self.pipe.add(match part {
                     Part::Fixed(bytes) => bytes,
                     Part::Key => &lock.key,
+                    Part::Queue => &lock.queue,
                     Part::Keys => {
                         lock.keys.iter().for_each(|key| self.pipe.add(key));
                         continue;

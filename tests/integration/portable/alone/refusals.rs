@@ -90,6 +90,23 @@ fn a_master_with_too_few_replicas_refuses_all_writes() {
     }
 }
 
+/// A script has no flags, so it is refused only when it writes.
+#[test]
+fn a_held_lock_is_refused_as_usual_where_the_server_takes_no_writes() {
+    let (_server, mut conn, ways) = started(&[]);
+    for way in ways.into_iter().filter(|way| matches!(way, Way::Script(_))) {
+        for (setting, value) in [("maxmemory", "1"), ("min-replicas-to-write", "1")] {
+            two_locks(&mut conn, &way);
+            conn.ok(&["CONFIG", "SET", setting, value]);
+            for command in ["LOCK.ACQUIRE held PX 1000", "LOCK.ACQUIRE held PX 1000 ID 7"] {
+                let reply = way.execute(&mut conn, command);
+                assert!(reply.is_nil(), "{setting}, {command}: {reply:?}");
+            }
+            conn.ok(&["CONFIG", "SET", setting, "0"]);
+        }
+    }
+}
+
 #[test]
 fn wrongtype_comes_after_bad_input() {
     let (_server, mut conn, ways) = started(&[]);

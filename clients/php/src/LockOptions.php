@@ -9,7 +9,8 @@ final class LockOptions
 {
     /**
      * @param float $wait how long to wait in the queue; 0: not at all; INF: forever
-     * @param string|null $owner a label that others see, 1 to 128 visible ASCII characters; it does not affect grants
+     * @param DefaultOwner|string|null $owner a label that others see, 1 to 128 visible ASCII characters; the default is
+     *     `host:pid`, null sends none; it does not affect grants
      * @param bool $session the lock has its own connection, and ends one second after that connection closes
      * @param bool $details set the Held's predecessor
      * @param int $replicas how many replicas must confirm the grant, or it is released
@@ -20,7 +21,7 @@ final class LockOptions
      */
     public function __construct(
         public readonly float $wait = 0.0,
-        public readonly ?string $owner = null,
+        public readonly DefaultOwner|string|null $owner = DefaultOwner::HostAndPid,
         public readonly bool $session = false,
         public readonly bool $details = false,
         public readonly int $replicas = 0,
@@ -33,7 +34,8 @@ final class LockOptions
 
     /**
      * @internal
-     * @param array<self|float|string|bool|int|null> $options one LockOptions, or the arguments of its constructor
+     * @param array<self|DefaultOwner|float|string|bool|int|null> $options one LockOptions, or the arguments of
+     *     its constructor
      */
     public static function of(array $options): self
     {

@@ -57,20 +57,30 @@ final class Locks
     }
 
     /** A lock with one holder at a time. */
-    public function lock(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
-    {
+    public function lock(
+        string $key,
+        float $lease,
+        LockOptions|DefaultOwner|float|string|bool|int|null ...$options
+    ): Lock {
         return $this->describe([$key], $lease, $options);
     }
 
     /** A lock that any number of holders share (readers); a holder of lock() (a writer) excludes them. */
-    public function shared(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
-    {
+    public function shared(
+        string $key,
+        float $lease,
+        LockOptions|DefaultOwner|float|string|bool|int|null ...$options
+    ): Lock {
         return $this->describe([$key], $lease, $options, kind: ['SHARED']);
     }
 
     /** A lock with at most $n holders at a time. */
-    public function limit(string $key, int $n, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
-    {
+    public function limit(
+        string $key,
+        int $n,
+        float $lease,
+        LockOptions|DefaultOwner|float|string|bool|int|null ...$options
+    ): Lock {
         return $this->describe([$key], $lease, $options, kind: ['LIMIT', $n]);
     }
 
@@ -80,8 +90,11 @@ final class Locks
      *
      * @param array<string> $keys
      */
-    public function allOf(array $keys, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
-    {
+    public function allOf(
+        array $keys,
+        float $lease,
+        LockOptions|DefaultOwner|float|string|bool|int|null ...$options
+    ): Lock {
         return $this->describe(array_values($keys), $lease, $options, Form::Many);
     }
 
@@ -89,14 +102,21 @@ final class Locks
      * A lock that can be acquired only if its last holder never released it; that holder is the predecessor. It takes
      * all options except wait and details.
      */
-    public function recover(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
-    {
+    public function recover(
+        string $key,
+        float $lease,
+        LockOptions|DefaultOwner|float|string|bool|int|null ...$options
+    ): Lock {
         return $this->describe([$key], $lease, $options, Form::Recovery);
     }
 
     /** A campaign for a key. Leader::run() starts it. */
-    public function leader(string $key, float $lease, ?string $owner = null, bool $session = false): Leader
-    {
+    public function leader(
+        string $key,
+        float $lease,
+        DefaultOwner|string|null $owner = DefaultOwner::HostAndPid,
+        bool $session = false,
+    ): Leader {
         $options = new LockOptions(wait: INF, owner: $owner, session: $session);
         return new Leader($this->engine, new Request([$key], $lease, $options));
     }
@@ -112,14 +132,14 @@ final class Locks
      *     the period if that is shorter
      * @param bool $rerun whether a tick runs again if its process dies; if not, the lease lasts until halfway to the
      *     next tick from the start
-     * @param string|null $owner this and the rest are as in LockOptions
+     * @param DefaultOwner|string|null $owner this and the rest are as in LockOptions
      */
     public function once(
         string $key,
         float $period,
         ?float $lease = null,
         bool $rerun = true,
-        ?string $owner = null,
+        DefaultOwner|string|null $owner = DefaultOwner::HostAndPid,
         int $replicas = 0,
         float $replicasWithin = 1.0,
         bool $fsync = false,
@@ -144,7 +164,7 @@ final class Locks
 
     /**
      * @param array<string> $keys
-     * @param array<LockOptions|float|string|bool|int|null> $options
+     * @param array<LockOptions|DefaultOwner|float|string|bool|int|null> $options
      * @param array{}|array{'SHARED'}|array{'LIMIT', int} $kind
      */
     private function describe(

@@ -13,9 +13,10 @@ use PHPUnit\Framework\TestCase;
 final class ArrowsTest extends TestCase
 {
     private const LAYERS = [
-        ['Exception', 'LockOptions', 'Outcome', 'Predecessor', 'Leadership', 'Core\Form', 'Core\GivenUp', 'Core\Clock',
+        ['Exception', 'DefaultOwner', 'Outcome', 'Predecessor', 'Leadership', 'Core\Form', 'Core\GivenUp', 'Core\Clock',
             'Core\Signals', 'Core\Ticks', 'Core\ConnectionLost', 'Core\ReplyError', 'Wire\Address', 'Wire\Slot'],
-        ['Hooks', 'OnceResult', 'Core\Estimate', 'Core\Failures', 'Core\Request', 'Wire\Client'],
+        ['Hooks', 'LockOptions', 'OnceResult', 'Core\Estimate', 'Core\Failures', 'Core\Owner', 'Wire\Client'],
+        ['Core\Request'],
         ['Core\Calls', 'Core\Debts', 'Wire\Connection', 'Wire\Router', 'Wire\Predis'],
         ['Core\Commands', 'Core\Grant', 'Core\Portable', 'Core\Replicas', 'Core\TickRun', 'Wire\DedicatedClient',
             'Wire\PredisCluster', 'Wire\Subscription'],

@@ -6,6 +6,7 @@ namespace Serverlock\Tests;
 
 use PHPUnit\Framework\TestCase;
 use Serverlock\Core\Form;
+use Serverlock\Core\Owner;
 use Serverlock\Core\Request;
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\LockOptions;
@@ -20,13 +21,37 @@ final class RequestTest extends TestCase
         $tail = ['WAIT', 2000, 'ID', '7', 'LIMIT', 3, 'OWNER', 'bob', 'SESSION', 'DETAILS'];
         self::assertSame(['LOCK.ACQUIRE', 'p:a', 'PX', 1500, ...$tail], $request->acquire('7', 2.0));
         self::assertSame(['LOCK.EXTEND', 'p:a', 5, 'PX', 1], $request->extend(5, 0.0001));
-        $request = new Request(['a', 'b'], 1.0, new LockOptions(wait: INF), Form::Many);
+        $request = new Request(['a', 'b'], 1.0, new LockOptions(wait: INF, owner: null), Form::Many);
         $request->bind('');
         $words = ['LOCK.MACQUIRE', 2, 'a', 'b', 'PX', 1000, 'WAIT', 315_360_000_000, 'ID', '7'];
         self::assertSame($words, $request->acquire('7', INF));
         self::assertSame(['LOCK.MRELEASE', 2, 'a', 'b', 5], $request->release(5));
         self::assertTrue($request->wasHeld(2));
         self::assertFalse($request->wasHeld(1));
+    }
+
+    public function testALockWithoutAnOwnerNamesItsHostAndProcess(): void
+    {
+        $request = new Request(['a'], 1.0);
+        $request->bind('');
+        $owner = gethostname() . ':' . getmypid();
+        self::assertSame(['LOCK.ACQUIRE', 'a', 'PX', 1000, 'ID', '7', 'OWNER', $owner], $request->acquire('7'));
+        $child = pcntl_fork();
+        if ($child === 0) { // the same request in another process
+            $words = $request->acquire('7');
+            posix_kill((int) getmypid(), end($words) === gethostname() . ':' . getmypid() ? SIGKILL : SIGTERM);
+        }
+        pcntl_waitpid($child, $status);
+        self::assertSame(SIGKILL, pcntl_wtermsig($status), 'the child names itself');
+    }
+
+    public function testAHostsNameIsMadeVisibleAndCut(): void
+    {
+        self::assertSame('web-1:42', Owner::of('web-1', 42));
+        self::assertSame('w?b?1:42', Owner::of("w\u{e9}b 1", 42));
+        self::assertSame('??:42', Owner::of("\xff\n", 42));
+        $label = Owner::of(str_repeat('h', 300), 12345);
+        self::assertSame([128, 'h:12345'], [strlen($label), substr($label, -7)]);
     }
 
     public function testNames(): void

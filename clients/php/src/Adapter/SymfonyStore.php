@@ -126,8 +126,8 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     private function lock(Key $key, bool $isShared, float $wait = 0.0): Lock
     {
         return $isShared
-            ? $this->locks->shared((string) $key, $this->initialTtl, $wait)
-            : $this->locks->lock((string) $key, $this->initialTtl, $wait);
+            ? $this->locks->shared((string) $key, $this->initialTtl, $wait, owner: null)
+            : $this->locks->lock((string) $key, $this->initialTtl, $wait, owner: null);
     }
 
     private function isShared(Key $key): ?bool

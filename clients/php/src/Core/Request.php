@@ -115,7 +115,7 @@ final class Request
         if ($options->replicas < 0 || $options->replicas > 1000) {
             return sprintf('replicas is %d, not between 0 and 1000', $options->replicas);
         }
-        if ($options->owner !== null && preg_match('/\A[!-~]{1,128}\z/', $options->owner) !== 1) {
+        if (is_string($options->owner) && preg_match('/\A[!-~]{1,128}\z/', $options->owner) !== 1) {
             $owner = json_encode(substr($options->owner, 0, 140), JSON_INVALID_UTF8_SUBSTITUTE);
             return "owner is $owner, not 1 to 128 visible ASCII characters without a space";
         }
@@ -187,8 +187,6 @@ final class Request
         $this->keysAndQueues = null;
         $this->head = [$this->form->value, ...$this->named()];
         $this->tail = [
-            ...$this->kind,
-            ...($this->options->owner === null ? [] : ['OWNER', $this->options->owner]),
             ...($this->options->session ? ['SESSION'] : []),
             ...($this->options->details && $this->form === Form::One ? ['DETAILS'] : []),
         ];
@@ -217,12 +215,14 @@ final class Request
     public function terms(string $id, float $wait = 0.0, ?string $channel = null): array
     {
         $lease = ['PX', self::milliseconds($this->lease)];
+        $owner = $this->options->owner;
+        $tail = [...$this->kind, ...($owner === null ? [] : ['OWNER', Owner::label($owner)]), ...$this->tail];
         if ($wait <= 0) {
-            return [...$lease, 'ID', $id, ...$this->tail];
+            return [...$lease, 'ID', $id, ...$tail];
         }
         $ms = self::milliseconds(min($wait, $channel === null ? self::TEN_YEARS : self::LONGEST_NOTIFY));
         $notify = $channel === null ? [] : ['NOTIFY', $channel];
-        return [...$lease, 'WAIT', $ms, 'ID', $id, ...$notify, ...$this->tail];
+        return [...$lease, 'WAIT', $ms, 'ID', $id, ...$notify, ...$tail];
     }
 
     /** @return list<string|int> */

@@ -17,7 +17,8 @@ final class Campaign
     public function __construct(private readonly Orders $orders, Locks $locks, private readonly array $order)
     {
         $lease = Described::seconds($order['lease_ms']);
-        $this->leader = $locks->leader(Described::key($order['key']), $lease, $order['owner'] ?? null);
+        $options = array_intersect_key($order, ['owner' => true]);
+        $this->leader = $locks->leader(Described::key($order['key']), $lease, ...$options);
     }
 
     public function lead(): never

@@ -14,6 +14,7 @@ use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockNoServerException;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
 use Serverlock\Held;
@@ -59,6 +60,30 @@ final class EngineTest extends TestCase
         self::assertSame($expected, $client->commands());
         $held->release();
         self::assertCount(6, $client->sent, 'the cancel is not sent again');
+    }
+
+    /** @return array<string, array{mixed, string}> the reply to LOCK.INFO, and why the lock is refused */
+    public static function states(): array
+    {
+        return [
+            'free' => [['state', 'free'], 'there is nothing to recover: the lock is free'],
+            'held' => [['state', 'held', 'token', 7], 'somebody else has it'],
+            'denied' => [new ReplyError('NOPERM no permissions'), 'somebody else has it'],
+            'lost' => [new ConnectionLost('no reply in time'), 'somebody else has it'],
+        ];
+    }
+
+    /** @dataProvider states */
+    public function testARefusedRecoveryAsksWhetherTheLockIsFree(mixed $info, string $why): void
+    {
+        $client = new ScriptedClient([null, $info]);
+        try {
+            self::engine($client)->acquire(new Request(['report'], 30.0, form: Form::Recovery));
+            self::fail('granted');
+        } catch (LockRefusedException $error) {
+            self::assertSame("the lock \"report\": $why", $error->getMessage());
+        }
+        self::assertSame(['LOCK.RECOVER', 'LOCK.INFO'], $client->commands());
     }
 
     /** @return array<string, array{string, bool}> the server's reply, and whether a retry may help */

@@ -6,6 +6,7 @@ namespace Serverlock\Core;
 
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
 use Serverlock\Predecessor;
@@ -365,7 +366,23 @@ final class Attempt
         // A place in the module's queue delays no other attempt; a place in the script's queue does.
         $isByScript = $this->calls === $this->resources->module->portable;
         $this->mayStand = $isByScript && ($this->stood || $this->isUnsure);
-        return $this->request->options->wait > 0 ? $this->timedOut() : Failures::refused($this->request->name);
+        return $this->request->options->wait > 0 ? $this->timedOut() : $this->refused();
+    }
+
+    /** After a RECOVER, the error says if the lock is free. */
+    private function refused(): LockRefusedException
+    {
+        $isFree = false;
+        if ($this->request->form === Form::Recovery) {
+            $send = fn (array $words): mixed
+                => $this->resources->call($this->request->key(), $words, $this->resources->timeout);
+            try {
+                $isFree = (Commands::fields($this->calls->info($send, $this->request))['state'] ?? null) === 'free';
+            } catch (ReplyError | ConnectionLost) { // this user may not ask, or nobody answers
+                $this->resources->client()->forget();
+            }
+        }
+        return Failures::refused($this->request->name, $isFree);
     }
 
     private function timedOut(): LockTimeoutException

@@ -39,6 +39,13 @@ interface Calls
      */
     public function check(\Closure $send, Request $request, int $token, int $at): mixed;
 
+    /**
+     * LOCK.INFO of the request's first key.
+     *
+     * @param \Closure(list<string|int|float>): mixed $send
+     */
+    public function info(\Closure $send, Request $request): mixed;
+
     /** A script that runs a command if the lock is held: the lock is its first key, the token its first argument. */
     public function fenced(): string;
 }

@@ -38,6 +38,11 @@ final class Commands implements Calls
         return $send(['LOCK.CHECK', $request->sentKeys()[$at], $token]);
     }
 
+    public function info(\Closure $send, Request $request): mixed
+    {
+        return $send(['LOCK.INFO', $request->key()]);
+    }
+
     /**
      * The fields of a reply to LOCK.INFO.
      *

@@ -76,9 +76,11 @@ final class Failures
         };
     }
 
-    public static function refused(string $key): LockRefusedException
+    /** @param bool $isFree the lock was to be recovered, but somebody has released it */
+    public static function refused(string $key, bool $isFree = false): LockRefusedException
     {
-        return new LockRefusedException($key, 'somebody else has it');
+        $reason = $isFree ? 'there is nothing to recover: the lock is free' : 'somebody else has it';
+        return new LockRefusedException($key, $reason);
     }
 
     public static function timedOut(string $key, float $waited): LockTimeoutException

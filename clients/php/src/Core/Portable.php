@@ -105,6 +105,11 @@ final class Portable implements Calls
         return $this->run($send, [$all[$at], $all[count($all) / 2 + $at]], 'lock_check', [$token]);
     }
 
+    public function info(\Closure $send, Request $request): mixed
+    {
+        return $this->call($send, $request, 'lock_info', []);
+    }
+
     /** A lock with several holders is a sorted set. */
     public function fenced(): string
     {

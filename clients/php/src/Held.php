@@ -102,9 +102,23 @@ class Held
      * Releases the lock, and returns whether it was held to the end. If the server does not reply, a later call to the
      * manager releases the lock, or it expires with its lease.
      *
+     * If the lock is reentrant and was acquired several times, only the last release ends it. The others return whether
+     * it is held.
+     *
      * @throws LockException
      */
     public function release(): bool
+    {
+        return $this->hold->leaveAgain() ? $this->isHeld() : $this->end();
+    }
+
+    /**
+     * Releases the lock, even if it was acquired several times.
+     *
+     * @internal
+     * @throws LockException
+     */
+    public function end(): bool
     {
         return $this->release->release($this->hold);
     }

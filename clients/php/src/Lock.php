@@ -34,8 +34,9 @@ final class Lock
      * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its
      * error is thrown; otherwise LockLostException is thrown if the lock was not held to the end.
      *
-     * Asking for the same lock within the work is an error. So is work that is a generator: it would run after the
-     * release. After exit() the lock ends with its lease.
+     * Asking for the same lock within the work is an error, unless the lock is reentrant: then the end of the outermost
+     * run() releases it, whatever was acquired within it. It is also an error if the work is a generator: it would run
+     * after the release. After exit() the lock ends with its lease.
      *
      * @template T
      * @param callable(Held): T $work
@@ -44,9 +45,14 @@ final class Lock
      */
     public function run(callable $work): mixed
     {
+        $scope = new Scope($this->engine, $this->request->name);
+        $outer = $this->request->options->reentrant ? $this->engine->admit($this->request) : null;
+        if ($outer !== null) {
+            return $scope->runWithin($outer, $work);
+        }
         $acquire = fn (): Held => $this->engine->acquire($this->request);
-        $release = static fn (Held $held): bool => $held->release();
-        return (new Scope($this->engine, $this->request->name))->run($acquire, $work, $release);
+        $release = static fn (Held $held): bool => $held->end();
+        return $scope->run($acquire, $work, $release);
     }
 
     /**

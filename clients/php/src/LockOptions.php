@@ -18,6 +18,8 @@ final class LockOptions
      * @param bool $fsync this server, and that many replicas, must have the grant on disk (WAITAOF)
      * @param float $atLeast others cannot get the lock for at least this long, however soon it is released
      * @param float|null $maxHold check() stops renewing the lease after this time; null: never
+     * @param bool $reentrant a caller that already holds the lock gets the same Held again; each acquire() then needs a
+     *     release()
      */
     public function __construct(
         public readonly float $wait = 0.0,
@@ -29,6 +31,7 @@ final class LockOptions
         public readonly bool $fsync = false,
         public readonly float $atLeast = 0.0,
         public readonly ?float $maxHold = null,
+        public readonly bool $reentrant = false,
     ) {
     }
 

@@ -100,7 +100,7 @@ final class Locks
 
     /**
      * A lock that can be acquired only if its last holder never released it; that holder is the predecessor. It takes
-     * all options except wait and details.
+     * all options except wait, details and reentrant.
      */
     public function recover(
         string $key,

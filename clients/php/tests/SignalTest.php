@@ -90,6 +90,29 @@ final class SignalTest extends TestCase
         });
     }
 
+    public function testARepeatedAcquireThatASignalEndsDoesNotCount(): void
+    {
+        $options = new LockOptions(reentrant: true);
+        $client = new ScriptedClient([7]);
+        $lock = new Lock(new Engine($client, 5.0, false, null, null), new Request(['report'], 600.0, $options));
+        [$outer, $ended] = [$lock->acquire(), 0];
+        for ($round = 1; $round <= self::ROUNDS; ++$round) {
+            $held = null;
+            try {
+                $this->mayThrow = 1;
+                $held = $lock->acquire();
+                $this->mayThrow = 0;
+            } catch (\DomainException) {
+                $this->mayThrow = 0;
+                ++$ended;
+            }
+            $held?->release();
+            self::assertSame(1, $outer->hold->entries, "round $round");
+        }
+        self::assertGreaterThan(100, $ended, 'enough attempts were ended');
+        self::assertSame(['LOCK.ACQUIRE'], $client->commands());
+    }
+
     /** @dataProvider counts */
     public function testATickThatASignalEndsLeavesNothingOrIsKept(int $count): void
     {

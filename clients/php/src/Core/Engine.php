@@ -13,7 +13,8 @@ use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 
 /**
- * A manager's work: it acquires locks, and keeps track of the scopes that its caller is in.
+ * A manager's work: it acquires locks, and keeps track of what its caller holds, as far as that matters: in scopes,
+ * and reentrant locks.
  *
  * @internal
  */
@@ -24,7 +25,7 @@ final class Engine
     public readonly ServerClock $serverClock;
     public readonly Keep $keep;
     private readonly Release $release;
-    /** @var array<int, Hold> */
+    /** @var array<int, \WeakReference<Held>> what the caller holds in a scope, or gets again */
     private array $scopes = [];
 
     public function __construct(
@@ -51,13 +52,17 @@ final class Engine
      */
     public function acquire(Request $request, ?\Closure $while = null): Held
     {
-        $this->admit($request);
+        $outer = $this->admit($request);
+        if ($outer !== null) {
+            return $this->again($outer);
+        }
         $hooks = $this->resources->hooks;
         $wereAsync = Signals::defer();
         $attempt = new Attempt($this->resources, $request, $while, $wereAsync);
         try {
             $hold = new Hold($request, $attempt->run(), $attempt->began, $this->resources->pid);
             $held = new Held($this->keeper, $this->release, $hold);
+            $request->options->reentrant && $this->enter($held);
             if ($hooks !== null) {
                 $this->resources->notify($hooks->granted, $request->name, $held->waited);
             }
@@ -71,20 +76,20 @@ final class Engine
     }
 
     /**
-     * Checks that the request may be made, and settles what earlier calls have left to do.
+     * Checks that the request may be made, and settles what earlier calls have left to do. Returns what the caller
+     * already holds and gets again.
      *
      * @throws LockMisuseException
      */
-    public function admit(Request $request): void
+    public function admit(Request $request): ?Held
     {
         if ($this->resources->isClosed) {
             throw new LockMisuseException($request->name, 'its Locks are closed');
         }
         $this->resources->client();
-        if ($this->scopes) {
-            $this->refuseAgain($request);
-        }
+        $outer = $this->scopes ? $this->reentered($request) : null;
         $this->resources->debts->settle();
+        return $outer;
     }
 
     /**
@@ -134,33 +139,59 @@ final class Engine
         $this->resources->close();
     }
 
-    public function enter(Hold $hold): void
+    public function enter(Held $held): void
     {
-        $this->scopes[] = $hold;
+        $this->scopes[] = \WeakReference::create($held);
     }
 
     /**
      * It nests no calls in the arguments of others, because PHP 8.2 may crash if a signal handler throws in the middle
      * of them.
      */
-    public function leave(Hold $hold): void
+    public function leave(Held $held): void
     {
         foreach ($this->scopes as $at => $other) {
-            if ($other === $hold) {
+            if ($other->get() === $held) {
                 unset($this->scopes[$at]);
             }
         }
     }
 
-    /** A caller that asks for a lock within its own scope would wait for itself. */
-    private function refuseAgain(Request $request): void
+    /** Counts one more acquire(), unless a signal handler throws: then its caller does not receive the Held. */
+    private function again(Held $held): Held
     {
-        foreach ($this->scopes as $hold) {
-            $excludes = $hold->request->isExclusive() || $request->isExclusive();
-            if ($excludes && array_intersect($hold->request->keys, $request->keys) && $this->keeper->isHeld($hold)) {
+        $wereAsync = Signals::defer();
+        ++$held->hold->entries;
+        try {
+            $wereAsync && Signals::restore();
+            return $held;
+        } catch (\Throwable $error) {
+            --$held->hold->entries;
+            throw $error;
+        }
+    }
+
+    /** A caller that asks for a lock within its own scope would wait for itself, unless it gets the same Held again. */
+    private function reentered(Request $request): ?Held
+    {
+        foreach ($this->scopes as $at => $reference) {
+            $held = $reference->get();
+            if ($held === null || $held->hold->isReleased) {
+                unset($this->scopes[$at]);
+                continue;
+            }
+            $outer = $held->hold->request;
+            if (!array_intersect($outer->keys, $request->keys) || !$held->isHeld()) {
+                continue;
+            }
+            if ($request->options->reentrant && $request->isSameLock($outer)) {
+                return $held;
+            }
+            if ($outer->isExclusive() || $request->isExclusive()) {
                 $reason = 'this caller already holds it, in a scope around this call';
                 throw new LockMisuseException($request->name, $reason);
             }
         }
+        return null;
     }
 }

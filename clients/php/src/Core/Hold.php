@@ -32,6 +32,8 @@ final class Hold
     public float $renewAt;
     public ?LockLostException $lost = null;
     public bool $isReleased = false;
+    /** How often it was acquired, and not yet released. */
+    public int $entries = 1;
     /** The server has replied that the grant has ended. */
     public bool $isGone = false;
     /** Until then, the server may still run an EXTEND whose reply was lost. */
@@ -89,6 +91,16 @@ final class Hold
     public function isUnsure(): bool
     {
         return Clock::now() < $this->unsureUntil;
+    }
+
+    /** Whether this release belongs to a repeated acquire(), so that the lock stays held. */
+    public function leaveAgain(): bool
+    {
+        if ($this->isReleased || $this->entries <= 1) {
+            return false;
+        }
+        --$this->entries;
+        return true;
     }
 
     public function isOfThisProcess(): bool

@@ -97,6 +97,9 @@ final class Request
         if ($this->form === Form::Recovery && $options->wait !== 0.0) {
             return 'wait is given, but recover does not wait';
         }
+        if ($this->form === Form::Recovery && $options->reentrant) {
+            return 'reentrant is given, but a caller that holds the lock cannot recover it';
+        }
         if ($this->form !== Form::One && $options->details) {
             return 'details is given, but allOf has none, and recover always gives the predecessor';
         }
@@ -125,6 +128,12 @@ final class Request
     public function isExclusive(): bool
     {
         return !$this->kind;
+    }
+
+    public function isSameLock(self $other): bool
+    {
+        $isSubset = count($this->keys) === count($other->keys) && !array_diff($this->keys, $other->keys);
+        return $isSubset && $this->kind === $other->kind;
     }
 
     /** Whether the grant belongs to a connection. */

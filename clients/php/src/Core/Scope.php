@@ -33,20 +33,20 @@ final class Scope
     public function run(\Closure $acquire, callable $work, \Closure $end): mixed
     {
         $this->refuseGenerator($work);
-        $finish = $release = static fn (Held $held): bool => $held->release();
+        $finish = $release = static fn (Held $held): bool => $held->end();
         $held = $acquire();
         try { // covers every step: an exception from a signal handler ends the scope
             if ($held === null) {
                 return null;
             }
-            $this->engine->enter($held->hold);
+            $this->engine->enter($held);
             $result = $work($held);
             $finish = $end;
             if ($result instanceof \Generator) {
                 $finish = $release;
                 throw $this->isGenerator();
             }
-            $this->engine->leave($held->hold);
+            $this->engine->leave($held);
             if (!$held->hold->isReleased && !$end($held)) {
                 throw $this->engine->keeper->over($held->hold);
             }
@@ -62,6 +62,20 @@ final class Scope
             throw $error;
         }
         return $result;
+    }
+
+    /**
+     * Runs work within a scope that already holds the lock, and releases nothing.
+     *
+     * @template T
+     * @param callable(Held): T $work
+     * @return T
+     */
+    public function runWithin(Held $outer, callable $work): mixed
+    {
+        $this->refuseGenerator($work);
+        $result = $work($outer);
+        return $result instanceof \Generator ? throw $this->isGenerator() : $result;
     }
 
     /** @throws LockMisuseException */
@@ -81,7 +95,7 @@ final class Scope
     private function giveBack(?Held $held, \Closure $finish): void
     {
         if ($held !== null) {
-            $this->engine->leave($held->hold);
+            $this->engine->leave($held);
             $held->hold->isReleased || $finish($held);
         }
     }

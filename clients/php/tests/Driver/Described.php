@@ -17,7 +17,8 @@ final class Described
     public static function lock(Locks $locks, array $order): Lock
     {
         $options = self::durations($order, ['wait', 'at_least', 'max_hold', 'replicas_within']);
-        $options += array_intersect_key($order, array_flip(['session', 'owner', 'details', 'replicas', 'fsync']));
+        $flags = ['session', 'owner', 'details', 'replicas', 'fsync', 'reentrant'];
+        $options += array_intersect_key($order, array_flip($flags));
         $lease = self::seconds($order['lease_ms']);
         if (isset($order['keys'])) {
             return $locks->allOf(array_map(self::key(...), $order['keys']), $lease, ...$options);

@@ -15,7 +15,7 @@ final class Libraries
     /** The abilities of both libraries and of PHP. PHP has no `background` or `stop`: it does one thing at a time. */
     public const CAN = [
         'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock',
-        'refusals', 'moves', 'queue', 'scopes', 'prefix', 'once', 'default_owner', 'recover_free',
+        'refusals', 'moves', 'queue', 'scopes', 'prefix', 'once', 'default_owner', 'recover_free', 'reentrant',
     ];
 
     /** A timer with a finer resolution than a second needs FFI. */

@@ -293,6 +293,9 @@ final class Worker
         if ($lock instanceof Once) {
             return ['outcome' => $lock->run(static fn () => null)->outcome];
         }
+        if ($order['nested'] ?? false) {
+            return $lock->run(self::shown(...));
+        }
         $held = $lock->acquire();
         if (isset($order['hold'])) {
             $this->holds[$order['hold']] = $held;

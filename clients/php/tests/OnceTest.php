@@ -169,7 +169,10 @@ final class OnceTest extends TestCase
     {
         $this->runs($this->job(), function (): void {
             $lock = new Lock($this->engine, new Request(['job'], 30.0));
-            foreach ([fn () => $this->job()->run(self::nothing(...)), $lock->acquire(...)] as $again) {
+            $reentrant = new Lock($this->engine, new Request(['job'], 30.0, new LockOptions(reentrant: true)));
+            $asks = [fn () => $this->job()->run(self::nothing(...)), $lock->acquire(...), $reentrant->acquire(...),
+                fn () => $reentrant->run(self::nothing(...))];
+            foreach ($asks as $again) {
                 self::thrown(LockMisuseException::class, $again);
             }
         });

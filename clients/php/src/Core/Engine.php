@@ -184,7 +184,8 @@ final class Engine
             if (!array_intersect($outer->keys, $request->keys) || !$held->isHeld()) {
                 continue;
             }
-            if ($request->options->reentrant && $request->isSameLock($outer)) {
+            $isReentrant = $request->options->reentrant && !$held instanceof HeldOnce;
+            if ($isReentrant && $request->isSameLock($outer)) {
                 return $held;
             }
             if ($outer->isExclusive() || $request->isExclusive()) {

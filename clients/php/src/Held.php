@@ -17,8 +17,8 @@ use Serverlock\Exception\LockLostException;
  * work; during a step that takes longer than the lease, the lock is lost.
  *
  * Dropping a Held does not release the lock, because its work may be half done, and the next holder can find this out.
- * The lock ends with its lease; a session ends at once. In a child process a Held counts as lost, and its lock is left
- * alone.
+ * The lock ends with its lease; session locks end once the last Held of their connection is dropped or released. In a
+ * child process a Held counts as lost, and its lock is left alone.
  */
 class Held
 {

@@ -11,7 +11,8 @@ final class LockOptions
      * @param float $wait how long to wait in the queue; 0: not at all; INF: forever
      * @param DefaultOwner|string|null $owner a label that others see, 1 to 128 visible ASCII characters; the default is
      *     `host:pid`, null sends none; it does not affect grants
-     * @param bool $session the lock has its own connection, and ends one second after that connection closes
+     * @param bool $session the lock ends one second after its connection closes; the session locks of one Locks share a
+     *     connection
      * @param bool $details set the Held's predecessor
      * @param int $replicas how many replicas must confirm the grant, or it is released
      * @param float $replicasWithin how long they may take

@@ -71,6 +71,32 @@ final class WireTest extends TestCase
         $connection->call(['PING'], 0.05);
     }
 
+    public function testAReplyCanBeReadAfterAnException(): void
+    {
+        [$connection, $other] = $this->connection();
+        $connection->send(['PING'], 1.0);
+        fwrite($other, "$5\r\nhel");
+        try {
+            $connection->reply(0.05, static fn () => throw new \DomainException('from a signal handler'));
+            self::fail('no error');
+        } catch (\DomainException) {
+        }
+        self::assertTrue($connection->isOpen());
+        self::assertFalse($connection->settle(0.01));
+        fwrite($other, "lo\r\n");
+        $end = hrtime(true) + 10e9;
+        while (!$connection->settle(0.0) && hrtime(true) < $end) {
+            self::assertTrue($connection->isOpen(), 'it peeks at the reply');
+        }
+        self::assertFalse($connection->isPending());
+        fwrite($other, ":2\r\n");
+        self::assertSame(2, $connection->call(['PING'], 1.0));
+        $connection->send(['PING'], 1.0);
+        fclose($other);
+        self::assertFalse($connection->settle(10.0));
+        self::assertFalse($connection->isOpen());
+    }
+
     public function testTheEndOfAConnectionIsSeenWithoutACall(): void
     {
         [$connection, $other] = $this->connection();

@@ -6,6 +6,7 @@ namespace Serverlock\Core;
 
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockRefusedException;
 use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
@@ -18,7 +19,7 @@ use Serverlock\Wire\Connection;
  * It first asks without waiting, through the application's own client. It waits in the queue, under one ID, only if
  * somebody else has the lock. It then blocks in pieces on a dedicated connection, or, without the module, waits there
  * for a message. If the script has no queue to wait in, the attempt polls. PHP does one thing at a time, so a manager
- * has one wait at a time.
+ * has one wait at a time. An attempt for a session lock uses the connection of its session from the start.
  *
  * @internal
  */
@@ -30,12 +31,16 @@ final class Attempt
     private const SLACK = 0.1;
     /** How many milliseconds an attempt waits for news if the reply does not specify it. */
     private const RESEND = 5000;
+    /** After these errors, an attempt leaves the connection of its session to the other locks, or closes it. */
+    private const MOVED = ['MOVED', 'ASK', 'CLUSTERDOWN', 'TRYAGAIN'];
+    private const ROLE_CHANGED = ['READONLY', 'MASTERDOWN', 'LOADING', 'UNBLOCKED'];
 
     public readonly float $began;
     private string $id;
     private readonly float $deadline;
     private int $tries = 0;
     private ?Connection $connection = null;
+    private ?Session $session = null;
     private bool $usesConnection;
     /** The attempt may be in the queue, or have the lock. */
     private bool $mayStand = false;
@@ -50,6 +55,7 @@ final class Attempt
      */
     public function __construct(
         private readonly Resources $resources,
+        private readonly Keeper $keeper,
         private readonly Request $request,
         private readonly ?\Closure $while = null,
         private readonly bool $wereAsync = false,
@@ -73,7 +79,7 @@ final class Attempt
             $this->goOn();
             $grant = $this->get();
             if ($this->request->options->replicas > 0 || $this->request->options->fsync) {
-                $connection = $this->connection
+                $connection = $this->session?->connection ?? $this->connection
                     ?? throw new ConnectionLost('the connection that got the grant has closed');
                 Replicas::confirm($connection, $this->request, $this->resources->timeout);
             }
@@ -81,9 +87,7 @@ final class Attempt
             $this->abandon();
             throw $error instanceof ReplyError || $error instanceof ConnectionLost ? $this->typed($error) : $error;
         }
-        if ($this->request->options->session) {
-            [$grant->connection, $this->connection] = [$this->connection, null];
-        }
+        [$grant->session, $this->session] = [$this->session, null];
         $this->giveBackConnection();
         return $grant;
     }
@@ -111,10 +115,13 @@ final class Attempt
 
     private function byModule(): Grant
     {
-        if ($this->request->options->wait > 0 && !$this->request->options->session) {
+        $options = $this->request->options;
+        if ($options->wait > 0 && !$options->session) {
             $this->connection = $this->resources->takeConnection();
         }
-        if ($this->connection === null) { // otherwise one round trip is enough
+        // On a connection of its own, an attempt needs one round trip. A session has one anyway.
+        $blocksAtOnce = $this->connection !== null || $options->wait > 0 && $options->session;
+        if (!$blocksAtOnce) {
             $grant = $this->ask();
             if ($grant !== null) {
                 return $grant;
@@ -187,13 +194,17 @@ final class Attempt
     /** @param list<string|int|float> $words */
     private function exchange(array $words, float $timeout): mixed
     {
-        if ($this->usesConnection && ($this->connection === null || $this->connection->isClosed())) {
-            $this->takeConnection();
+        $key = $this->request->key();
+        if ($this->request->options->session) {
+            $this->session ??= $this->resources->takeSession($key);
+        } elseif ($this->usesConnection && ($this->connection === null || $this->connection->isClosed())) {
+            $this->connection = $this->resources->takeConnection() ?? $this->resources->open($key);
         }
         $this->mayStand = true;
-        return $this->connection === null
-            ? $this->resources->call($this->request->key(), $words, $timeout)
-            : $this->connection->call($words, $timeout, $this->goOn(...));
+        $connection = $this->session ?? $this->connection;
+        return $connection === null
+            ? $this->resources->call($key, $words, $timeout)
+            : $connection->call($words, $timeout, $this->goOn(...));
     }
 
     /**
@@ -206,7 +217,7 @@ final class Attempt
             throw $error;
         }
         ++$this->tries;
-        $this->connection?->close(); // the key may have moved to another server
+        $this->leaveConnection($error);
         $this->resources->client()->forget();
         if ($this->tries === 5) {
             $this->resources->logger?->warning('serverlock: the wait for {key} continues: {error}', [
@@ -226,10 +237,23 @@ final class Attempt
         $this->goOn();
     }
 
+    /** The key may have moved to another server. The connection of a session has other locks. */
+    private function leaveConnection(ReplyError|ConnectionLost $error): void
+    {
+        $this->connection?->close();
+        $word = $error instanceof ReplyError ? $error->word : '';
+        if (in_array($word, self::ROLE_CHANGED, true)) {
+            $this->session?->close();
+        }
+        if (in_array($word, self::MOVED, true) || $this->session?->isOpen() === false) {
+            $this->giveBackSession();
+        }
+    }
+
     /** Blocks in pieces, to notice a lost reply and to let the application end the wait. */
     private function byBlocking(): Grant
     {
-        while ($this->left() > 0) {
+        do {
             $this->goOn();
             $this->usesConnection = true;
             $piece = max(0.001, min($this->left(), self::PIECE));
@@ -244,7 +268,7 @@ final class Attempt
                 $this->mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
                 throw Failures::refused($this->request->name);
             }
-        }
+        } while ($this->left() > 0);
         throw $this->over();
     }
 
@@ -352,10 +376,13 @@ final class Attempt
         throw $this->over();
     }
 
-    /** Throws if the caller has given up, or a signal handler throws. */
+    /** Throws if the caller has given up, or a signal handler throws or closes the manager. */
     private function goOn(): void
     {
         $this->wereAsync && Signals::deliver();
+        if ($this->resources->isClosed) {
+            throw new LockMisuseException($this->request->name, 'its Locks are closed');
+        }
         if ($this->while !== null && !($this->while)()) {
             throw new GivenUp();
         }
@@ -396,19 +423,19 @@ final class Attempt
         return Failures::typed($error, $this->request->name, $waited);
     }
 
-    /** A session has its own connection; other attempts use the one that the manager keeps. */
-    private function takeConnection(): void
-    {
-        $kept = $this->request->options->session ? null : $this->resources->takeConnection();
-        $this->connection = $kept ?? $this->resources->open($this->request->key());
-    }
-
     private function giveBackConnection(): void
     {
-        if ($this->connection !== null && !$this->request->options->session) {
-            $this->resources->giveBackConnection($this->connection);
-        }
+        $this->connection === null || $this->resources->giveBackConnection($this->connection);
         $this->connection = null;
+    }
+
+    private function giveBackSession(): void
+    {
+        [$session, $this->session] = [$this->session, null];
+        if ($session !== null) {
+            $session->giveBack();
+            $session->isOpen() || $this->keeper->loseAll($session);
+        }
     }
 
     /**
@@ -427,13 +454,13 @@ final class Attempt
     /** Leaves the queue, and releases a grant whose reply was lost. */
     private function abandon(): void
     {
-        if ($this->request->options->session) {
-            $this->connection?->close();
-        }
+        $session = $this->session;
+        $this->giveBackSession();
         $this->giveBackConnection();
         if ($this->mayStand) {
             $this->cancel();
         }
+        $session?->settle();
     }
 
     /**

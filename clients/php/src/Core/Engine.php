@@ -58,7 +58,7 @@ final class Engine
         }
         $hooks = $this->resources->hooks;
         $wereAsync = Signals::defer();
-        $attempt = new Attempt($this->resources, $request, $while, $wereAsync);
+        $attempt = new Attempt($this->resources, $this->keeper, $request, $while, $wereAsync);
         try {
             $hold = new Hold($request, $attempt->run(), $attempt->began, $this->resources->pid);
             $held = new Held($this->keeper, $this->release, $hold);
@@ -137,6 +137,12 @@ final class Engine
     public function close(): void
     {
         $this->resources->close();
+        foreach ($this->resources->sessions->open() as $session) {
+            if (!$session->isIdle()) { // nobody will read the reply
+                $session->close();
+                $this->keeper->loseAll($session);
+            }
+        }
     }
 
     public function enter(Held $held): void

@@ -5,7 +5,6 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 use Serverlock\Predecessor;
-use Serverlock\Wire\Connection;
 
 /**
  * A grant as it arrives.
@@ -17,14 +16,14 @@ final class Grant
     /**
      * @param float $sent when the request that it answers was sent
      * @param Calls $calls how the lock is extended and released
-     * @param Connection|null $connection its session's connection
+     * @param Session|null $session the connection that it belongs to
      */
     public function __construct(
         public readonly int $token,
         public float $sent,
         public readonly Calls $calls,
         public readonly ?Predecessor $predecessor = null,
-        public ?Connection $connection = null,
+        public ?Session $session = null,
     ) {
     }
 }

@@ -6,13 +6,12 @@ namespace Serverlock\Core;
 
 use Serverlock\Exception\LockLostException;
 use Serverlock\Predecessor;
-use Serverlock\Wire\Connection;
 
 /**
  * One grant as its holder sees it: when its lease ends by the local clock, and whether it was lost.
  *
- * Only the user's Held refers to it for long. Dropping that Held also closes a session's connection. A hold belongs to
- * one process: a child of that process holds nothing.
+ * Only the user's Held refers to it for long. Dropping the last Held of a session also closes its connection. A hold
+ * belongs to one process: a child of that process holds nothing.
  *
  * @internal
  */
@@ -23,9 +22,10 @@ final class Hold
 
     public readonly int $token;
     public readonly ?Predecessor $predecessor;
-    public readonly ?Connection $connection;
     public readonly float $granted;
     public Calls $calls;
+    /** Until it is released. */
+    public ?Session $session;
     /** The start of the lease. */
     public float $sent;
     public float $lease;
@@ -47,12 +47,13 @@ final class Hold
     ) {
         $this->token = $grant->token;
         $this->predecessor = $grant->predecessor;
-        $this->connection = $grant->connection;
         $this->calls = $grant->calls;
         $this->granted = Clock::now();
         $this->lease = $request->lease;
         $this->renewAt = $grant->sent + $this->lease / 3;
         $this->sent = $grant->sent;
+        $this->session = $grant->session;
+        $this->session?->keep($this);
     }
 
     /** A tenth of the lease before its end. */
@@ -101,6 +102,12 @@ final class Hold
         }
         --$this->entries;
         return true;
+    }
+
+    public function leaveSession(): void
+    {
+        [$session, $this->session] = [$this->session, null];
+        $session?->drop($this);
     }
 
     public function isOfThisProcess(): bool

@@ -36,12 +36,22 @@ final class Keeper
         if ($hold->lost !== null) {
             return $hold->lost;
         }
-        if ($hold->connection !== null && !$hold->connection->isOpen()) {
-            $this->lose($hold, 'the connection of its session has closed', isGone: true);
+        if ($hold->session !== null && !$hold->session->isOpen()) {
+            $this->loseAll($hold->session);
         } elseif (Clock::now() >= $hold->lostAt()) {
             $this->lose($hold, 'its lease was not renewed in time');
         }
         return $hold->lost;
+    }
+
+    /** Reports that the locks of a session have ended with its connection. */
+    public function loseAll(Session $session): void
+    {
+        foreach ($session->holds() as $hold) {
+            if ($hold instanceof Hold && $hold->lost === null) {
+                $this->lose($hold, 'the connection of its session has closed', isGone: true);
+            }
+        }
     }
 
     public function isHeld(Hold $hold): bool

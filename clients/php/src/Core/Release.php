@@ -67,7 +67,7 @@ final class Release
                 $isHeld = $end($lost !== null);
             }
         } finally {
-            $hold->connection?->close();
+            $hold->leaveSession();
             $isHeld = $isHeld && $lost === null;
             if ($this->resources->hooks !== null) {
                 $held = Clock::now() - $hold->granted;

@@ -13,13 +13,14 @@ use Serverlock\Wire\Subscription;
 
 /**
  * What a manager owns in one process, and what its attempts and holds use: the application's client, one dedicated
- * connection for waits (without the module a subscription), the hooks, and work left to do.
+ * connection for waits (without the module a subscription), those of session locks, the hooks, and work left to do.
  *
  * @internal
  */
 final class Resources
 {
     public Debts $debts;
+    public Sessions $sessions;
     public bool $isClosed = false;
     public int $pid;
     private ?Connection $connection = null;
@@ -37,6 +38,7 @@ final class Resources
     ) {
         $this->pid = (int) getmypid();
         $this->debts = new Debts();
+        $this->sessions = new Sessions();
     }
 
     /**
@@ -48,13 +50,14 @@ final class Resources
         if ($this->pid !== getmypid()) {
             // Kept, so that they are not closed here: TLS would send its closing alert in the parent's name.
             array_push($this->inherited, $this->client, $this->connection, $this->subscription, $this->debts);
+            array_push($this->inherited, ...$this->sessions->open());
             $this->client = new DedicatedClient(
                 $this->client->known(),
                 $this->client->prefix(),
                 $this->client->isCluster(),
             );
             [$this->pid, $this->connection, $this->debts] = [(int) getmypid(), null, new Debts()];
-            [$this->subscription, $this->channel] = [null, null];
+            [$this->subscription, $this->channel, $this->sessions] = [null, null, new Sessions()];
         }
         return $this->client;
     }
@@ -104,6 +107,12 @@ final class Resources
     public function open(string $key): Connection
     {
         return Connection::open($this->client->address($key, $this->timeout), $this->timeout);
+    }
+
+    /** @throws ReplyError|ConnectionLost */
+    public function takeSession(string $key): Session
+    {
+        return $this->sessions->take($this->client->address($key, $this->timeout), $this->timeout);
     }
 
     /**

@@ -14,7 +14,9 @@ use Serverlock\Core\ReplyError;
  *
  * The libraries hide their sockets. This class notices the end of a session without a round trip, each call has its own
  * time-out, and a signal handler's exception ends a wait at once. A call that ends early closes the connection, so that
- * a late reply is never read as the reply to another call. A child process must not touch its parent's connection.
+ * a late reply is never read as the reply to another call. A session has other locks, so it sends and receives in two
+ * steps: then an exception leaves the connection open, and the reply is read later. A child process must not touch its
+ * parent's connection.
  *
  * @internal
  */
@@ -22,6 +24,8 @@ final class Connection
 {
     private string $buffer = '';
     private bool $isOpen = true;
+    /** A command has been sent, and its reply has not been read. */
+    private bool $isPending = false;
 
     /** @param resource $stream */
     private function __construct(private $stream)
@@ -60,6 +64,21 @@ final class Connection
      */
     public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
     {
+        $end = Clock::now() + $timeout;
+        $this->send($words, $timeout);
+        try {
+            return $this->reply($end - Clock::now(), $goOn);
+        } finally {
+            $this->isPending && $this->close();
+        }
+    }
+
+    /**
+     * @param list<string|int|float> $words
+     * @throws ConnectionLost
+     */
+    public function send(array $words, float $timeout): void
+    {
         if (!$this->isOpen) {
             throw new ConnectionLost('the connection is closed');
         }
@@ -68,15 +87,53 @@ final class Connection
             $word = (string) $word;
             $request .= '$' . strlen($word) . "\r\n$word\r\n";
         }
-        $end = Clock::now() + $timeout;
+        $this->isPending = true;
         try {
-            $this->write($request, $end);
-            $reply = $this->read($end, $goOn);
+            $this->write($request, Clock::now() + $timeout);
         } catch (\Throwable $error) {
             $this->close();
             throw $error;
         }
+    }
+
+    /**
+     * The reply to what was sent. If none comes in time, the connection is closed.
+     *
+     * @param null|\Closure(): void $goOn called when a signal comes during the wait; after its exception, the reply is
+     *     still to be read
+     * @throws ReplyError|ConnectionLost
+     */
+    public function reply(float $timeout, ?\Closure $goOn = null): mixed
+    {
+        $end = Clock::now() + $timeout;
+        if ($this->isOpen && $this->buffer === '') { // the reply cannot have come yet
+            $this->await($end) || $goOn === null || $goOn();
+        }
+        if (!$this->next($end, $goOn, $reply)) {
+            $this->close();
+            throw new ConnectionLost('no reply in time');
+        }
+        $this->isPending = false;
         return $reply instanceof \Throwable ? throw $reply : $reply;
+    }
+
+    /** Whether a reply is still to be read. */
+    public function isPending(): bool
+    {
+        return $this->isPending;
+    }
+
+    /** Reads the reply that is still to come, and drops it. Returns whether another command can be sent. */
+    public function settle(float $timeout): bool
+    {
+        try {
+            if ($this->isPending && $this->next(Clock::now() + $timeout, null, $reply)) {
+                $this->isPending = false;
+            }
+        } catch (ConnectionLost) {
+            return false;
+        }
+        return $this->isOpen && !$this->isPending;
     }
 
     /**
@@ -87,40 +144,19 @@ final class Connection
      */
     public function receive(float $timeout, ?\Closure $goOn = null): mixed
     {
-        if (!$this->isOpen) {
-            throw new ConnectionLost('the connection is closed');
-        }
-        for ($end = Clock::now() + $timeout;;) {
-            $at = 0;
-            if ($this->buffer !== '' && $this->parse($at, $value)) {
-                $this->buffer = substr($this->buffer, $at);
-                return $value;
-            }
-            $chunk = @fread($this->stream, 65536);
-            if ($chunk !== false && $chunk !== '') {
-                $this->buffer .= $chunk;
-                continue;
-            }
-            if (stream_get_meta_data($this->stream)['eof']) {
-                $this->close();
-                throw new ConnectionLost('the server closed the connection');
-            }
-            if (Clock::now() >= $end) {
-                return null;
-            }
-            $this->await($end);
-            $goOn === null || $goOn();
-        }
+        return $this->next(Clock::now() + $timeout, $goOn, $value) ? $value : null;
     }
 
-    /** Peeks at the socket, to notice if the other side has closed it. */
+    /** Peeks at the socket, to notice if the other side has closed it. A signal handler may do so during a call. */
     public function isOpen(): bool
     {
         if (!$this->isOpen) {
             return false;
         }
-        $chunk = @fread($this->stream, 1);
-        if ($chunk === false || $chunk !== '' || stream_get_meta_data($this->stream)['eof']) {
+        $chunk = @fread($this->stream, 65536);
+        if ($this->isPending && $chunk !== false && $chunk !== '') {
+            $this->buffer .= $chunk;
+        } elseif ($chunk === false || $chunk !== '' || stream_get_meta_data($this->stream)['eof']) {
             $this->close(); // no call is pending: this is an error, or the end
         }
         return $this->isOpen;
@@ -150,39 +186,47 @@ final class Connection
             if ($written === strlen($bytes)) {
                 return;
             }
+            if (Clock::now() >= $end) {
+                throw new ConnectionLost('no reply in time');
+            }
             $bytes = substr($bytes, $written);
             $this->await($end, isToWrite: true);
         }
     }
 
-    private function read(float $end, ?\Closure $goOn): mixed
+    /**
+     * Reads the next reply or message into $value. Returns false if none came in time.
+     *
+     * @param null|\Closure(): void $goOn called when a signal comes during the wait; it may close the connection
+     * @throws ConnectionLost
+     */
+    private function next(float $end, ?\Closure $goOn, mixed &$value): bool
     {
-        $this->await($end);
-        while (true) {
+        while ($this->isOpen) {
+            $at = 0;
+            if ($this->buffer !== '' && $this->parse($at, $value)) {
+                $this->buffer = substr($this->buffer, $at);
+                return true;
+            }
             $chunk = @fread($this->stream, 65536);
             if ($chunk !== false && $chunk !== '') { // again before waiting: TLS may have read more than it returned
                 $this->buffer .= $chunk;
-                $at = 0;
-                if ($this->parse($at, $value)) {
-                    $this->buffer = substr($this->buffer, $at);
-                    return $value;
-                }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
+                $this->close();
                 throw new ConnectionLost('the server closed the connection');
-            } else {
-                $goOn === null || $goOn();
-                $this->await($end);
+            } elseif (Clock::now() >= $end) {
+                return false;
+            } elseif (!$this->await($end) && $goOn !== null) {
+                $goOn();
             }
         }
+        throw new ConnectionLost('the connection is closed');
     }
 
-    /** Waits until something can be read or written; a signal ends the wait early. */
+    /** Waits until something can be read or written. Returns false if the time is up, or a signal has come. */
     private function await(float $end, bool $isToWrite = false): bool
     {
-        $left = $end - Clock::now();
-        if ($left <= 0) {
-            throw new ConnectionLost('no reply in time');
-        }
+        $left = max(0.0, $end - Clock::now());
         $read = $isToWrite ? null : [$this->stream];
         $write = $isToWrite ? [$this->stream] : null;
         $except = null;
@@ -224,6 +268,7 @@ final class Connection
                 }
                 return true;
             default:
+                $this->close();
                 throw new ConnectionLost('this is not RESP: ' . substr($text, 0, 40));
         }
     }

@@ -16,6 +16,8 @@ final class Dispatcher
     /** @var array<string, Seat> by the object of an order */
     private array $owners = [];
     private string $buffer = '';
+    /** @var array<int, array{float, Seat}> orders with `cancel_after_ms`, and when they are cancelled */
+    private array $due = [];
 
     /** @param list<string> $command of a worker */
     public function __construct(private readonly string $client, private readonly array $command)
@@ -31,7 +33,8 @@ final class Dispatcher
         while (true) {
             $streams = [STDIN, ...array_map(static fn (Seat $seat) => $seat->output, $this->seats)];
             $none = null;
-            stream_select($streams, $none, $none, null);
+            stream_select($streams, $none, $none, $this->due ? 0 : null, $this->due ? 10_000 : null);
+            $this->cancelDue();
             foreach ($this->seats as $seat) {
                 foreach ($seat->said() as $line) {
                     $this->hear($seat, $line);
@@ -81,7 +84,11 @@ final class Dispatcher
         };
         $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true)
             || $order['do'] === 'once' && isset($order['scope']);
-        $seat = $begins ? $this->idle($order) : $this->owners[$about] ?? $this->idle($order);
+        $seat = match (true) {
+            isset($order['within']) => $this->owners[$order['within']],
+            $begins => $this->idle($order),
+            default => $this->owners[$about] ?? $this->idle($order),
+        };
         if ($about !== '') {
             $this->owners[$about] = $seat;
         }
@@ -130,6 +137,10 @@ final class Dispatcher
         $line = json_decode($text, true, flags: JSON_THROW_ON_ERROR);
         if (isset($line['began'])) {
             $seat->began($line['began']);
+            $order = $seat->pending[$line['began']] ?? [];
+            if (isset($order['cancel_after_ms'])) {
+                $this->due[$order['n']] = [microtime(true) + $order['cancel_after_ms'] / 1000, $seat];
+            }
             return;
         }
         if (isset($line['n']) && !$seat->answered($line)) {
@@ -137,6 +148,16 @@ final class Dispatcher
             return;
         }
         fwrite(STDOUT, "$text\n");
+    }
+
+    private function cancelDue(): void
+    {
+        foreach ($this->due as $n => [$at, $seat]) {
+            if (microtime(true) >= $at) {
+                unset($this->due[$n]);
+                $seat->cancel($n);
+            }
+        }
     }
 
     /** @param array<string, mixed> $line */

@@ -52,11 +52,13 @@ final class Storm
      */
     public static function census(array $managers): array
     {
-        $found = ['scopes' => 0, 'owed' => 0];
+        $found = ['scopes' => 0, 'owed' => 0, 'sessions' => 0];
         foreach ($managers as $locks) {
             $engine = (fn (): Engine => $this->engine)->call($locks);
             $engine->resources->debts->settle(); // as a later call to the manager does
-            $kept = (fn (): array => [count($this->scopes), count($this->resources->debts)])->call($engine);
+            $kept = (fn (): array => [
+                count($this->scopes), count($this->resources->debts), count($this->resources->sessions),
+            ])->call($engine);
             foreach (array_keys($found) as $at => $name) {
                 $found[$name] += $kept[$at];
             }

@@ -29,6 +29,8 @@ final class Worker
     private array $objects = [];
     /** @var array<string, Held> */
     private array $holds = [];
+    /** @var array<string, Held> of scopes whose bodies run */
+    private array $bodies = [];
     /** @var array<string, Lock|Once> of scopes, including ended ones */
     private array $scopes = [];
     /** @var array<string, true> */
@@ -84,7 +86,7 @@ final class Worker
     {
         switch ($order['do']) {
             case 'open':
-                $hooks = ($order['hooks'] ?? false) ? self::hooks($order['manager']) : null;
+                $hooks = $this->hooks($order['manager'], $order['hooks'] ?? false);
                 $opened = Libraries::open($this->client, $order, $hooks);
                 [$this->clients[$order['manager']], $this->managers[$order['manager']]] = $opened;
                 $this->opened[$order['manager']] = [$this->managers[$order['manager']], $order];
@@ -158,6 +160,16 @@ final class Worker
         }
     }
 
+    /** A session's end loses locks that no order is about. */
+    private function tellLosses(): void
+    {
+        foreach (['hold' => $this->holds, 'scope' => $this->bodies] as $what => $all) {
+            foreach ($all as $name => $held) {
+                $held->hold->lost === null || $this->tellLost($what, (string) $name, $held->hold->lost);
+            }
+        }
+    }
+
     private function tellLost(string $what, string $name, LockLostException $lost): void
     {
         if (!isset($this->lost["$what $name"])) {
@@ -188,6 +200,7 @@ final class Worker
         } finally {
             $this->isWaiting = false;
         }
+        unset($this->lost["hold {$order['hold']}"]);
         return self::shown($held);
     }
 
@@ -235,6 +248,17 @@ final class Worker
 
     /** Carries out the orders of a scope, and checks its lock every 10 ms. */
     private function body(Held $held, string $name, ?Fork &$fork = null): void
+    {
+        unset($this->lost["scope $name"]);
+        $this->bodies[$name] = $held;
+        try {
+            $this->carryOutWithin($held, $name, $fork);
+        } finally {
+            unset($this->bodies[$name]);
+        }
+    }
+
+    private function carryOutWithin(Held $held, string $name, ?Fork &$fork): void
     {
         Dispatcher::say(['event' => 'entered', 'scope' => $name, 'token' => $held->token]);
         while (true) {
@@ -303,15 +327,21 @@ final class Worker
         return self::shown($held);
     }
 
-    private static function hooks(string $manager): Hooks
+    private function hooks(string $manager, bool $areWanted): Hooks
     {
+        if (!$areWanted) {
+            return new Hooks(lost: $this->tellLosses(...));
+        }
         $tell = static fn (string $name, string $field): \Closure =>
             static fn (string $key, float $seconds) => Dispatcher::say(['event' => 'hook', 'manager' => $manager,
                 'name' => $name, 'key' => $key, $field => $seconds * 1000]);
         return new Hooks(
             $tell('granted', 'waited_ms'),
             $tell('refused', 'waited_ms'),
-            $tell('lost', 'held_ms'),
+            function (string $key, float $seconds) use ($tell): void {
+                $this->tellLosses();
+                $tell('lost', 'held_ms')($key, $seconds);
+            },
             $tell('released', 'held_ms'),
         );
     }

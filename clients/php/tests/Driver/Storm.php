@@ -144,14 +144,15 @@ final class Storm
     /** A process that wants the same locks, until SIGTERM. */
     private function beside(): int
     {
-        $child = pcntl_fork();
-        if ($child !== 0) {
-            return $child;
-        }
-        $goesOn = true;
+        $goesOn = true; // before the fork, because the signal may come before the child runs
         pcntl_signal(SIGTERM, static function () use (&$goesOn): void {
             $goesOn = false;
         });
+        $child = pcntl_fork();
+        if ($child !== 0) {
+            pcntl_signal(SIGTERM, SIG_DFL);
+            return $child;
+        }
         try {
             [, $locks] = Libraries::open($this->client, $this->opened[1], null);
             while ($goesOn) {

@@ -73,21 +73,26 @@ func (e *engine) isClosed() bool {
 	}
 }
 
-// refuse returns the error of a request that must not be sent.
-func (e *engine) refuse(ctx context.Context, r *request) error {
+// admit returns the error of a request that must not be sent, or the Held that the caller has and gets again.
+func (e *engine) admit(ctx context.Context, r *request) (*Held, error) {
 	if r.err != nil {
-		return r.err
+		return nil, r.err
 	}
 	if e.isClosed() {
-		return failed(ErrMisuse, r.name, "its Locks are closed")
+		return nil, failed(ErrMisuse, r.name, "its Locks are closed")
 	}
-	return e.refuseAgain(ctx, r)
+	return e.heldAgain(ctx, r)
 }
 
 func (e *engine) acquire(ctx context.Context, r *request) (*Held, error) {
-	if err := e.refuse(ctx, r); err != nil {
-		return nil, err
+	held, err := e.admit(ctx, r)
+	if err != nil || held != nil && held.hold.enterAgain() {
+		return held, err
 	}
+	return e.acquireNew(ctx, r)
+}
+
+func (e *engine) acquireNew(ctx context.Context, r *request) (*Held, error) {
 	attempt := newAttempt(ctx, e, r)
 	got, err := attempt.run()
 	if err != nil {

@@ -62,14 +62,14 @@ func (h *Held) Context(parent context.Context) context.Context {
 }
 
 // scope returns such a context, and a function that ends it before the lock is released.
-func (h *Held) scope(parent context.Context) (scoped context.Context, end func()) {
+func (h *Held) scope(parent context.Context) (scoped context.Context, end func(why error)) {
 	ctx, cancel := context.WithCancelCause(parent)
 	// The closure must not refer to h: it would keep the Held alive.
 	over := h.hold.ctx
 	stop := context.AfterFunc(over, func() { cancel(context.Cause(over)) })
-	end = func() {
+	end = func(why error) {
 		stop()
-		cancel(releasedError(h.hold.request.name))
+		cancel(why)
 	}
 	return context.WithValue(ctx, scopeKey{}, &scope{held: h, around: scopeOf(parent)}), end
 }
@@ -81,24 +81,45 @@ func (h *Held) do(ctx context.Context, work, finish func(ctx context.Context) er
 	hasReturned := false
 	defer func() {
 		if !hasReturned { // work panicked
-			_ = h.Release(ctx)
+			_ = h.leave(ctx)
 		}
 	}()
 	err := work(scoped)
 	hasReturned = true
-	end()
-	lost := h.hold.lost()
+	end(releasedError(h.hold.request.name))
 	if err != nil {
-		_ = h.Release(ctx)
-		if lost != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
-			return lost
-		}
-		return err
+		_ = h.leave(ctx)
+		return h.lossOr(ctx, err)
 	}
 	if err = finish(ctx); errors.Is(err, ErrMisuse) {
 		return nil // work has released it
 	}
 	return err
+}
+
+// doAgain runs work in a further scope of the lock. The outermost one ends the hold.
+func (h *Held) doAgain(ctx context.Context, work func(ctx context.Context) error) error {
+	scoped, end := h.scope(ctx)
+	defer end(nil)
+	if err := work(scoped); err != nil {
+		return h.lossOr(ctx, err)
+	}
+	if lost := h.hold.lost(); lost != nil {
+		return lost
+	}
+	return nil
+}
+
+// lossOr returns the loss if it stopped the work that returned err; otherwise err.
+func (h *Held) lossOr(ctx context.Context, err error) error {
+	lost := h.hold.lost()
+	if lost == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if ctx.Err() != nil && context.Cause(ctx) != error(lost) { // the caller has given up
+		return err
+	}
+	return lost
 }
 
 // FromContext returns the lock of the innermost [Lock.Do], [Once.Do] or [Held.Context] around ctx, or nil.
@@ -114,7 +135,19 @@ func FromContext(ctx context.Context) *Held {
 //
 // The command is sent even if ctx is done, and takes at most one call's time-out. If the server does not answer by
 // then, the release continues in the background; at worst, the lock expires with its lease.
+//
+// With [Reentrant], each Acquire needs a Release. One that is not the last sends nothing, and returns what [Held.Check]
+// returns.
 func (h *Held) Release(ctx context.Context) error {
+	defer runtime.KeepAlive(h)
+	if h.hold.leaveAgain() {
+		return h.hold.check()
+	}
+	return h.leave(ctx)
+}
+
+// leave releases the lock, even if it was acquired again.
+func (h *Held) leave(ctx context.Context) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.release(context.WithoutCancel(ctx), h.hold)
 }
@@ -152,20 +185,23 @@ func scopeOf(ctx context.Context) *scope {
 	return found
 }
 
-// refuseAgain returns an error if the caller requests a lock within its own scope, where it would wait for itself.
-func (e *engine) refuseAgain(ctx context.Context, r *request) error {
+// heldAgain returns the Held that the caller has, in a scope around this call, and gets again; nil if it gets none. It
+// returns an error if the caller would wait for itself.
+func (e *engine) heldAgain(ctx context.Context, r *request) (*Held, error) {
 	for around := scopeOf(ctx); around != nil; around = around.around {
 		hold := around.held.hold
-		if hold.engine != e || !hold.request.isExclusive() && !r.isExclusive() || hold.check() != nil {
+		if hold.engine != e || !hold.request.sharesKey(r) || hold.check() != nil {
 			continue
 		}
-		for _, key := range hold.request.keys {
-			for _, wanted := range r.keys {
-				if key == wanted {
-					return failed(ErrMisuse, r.name, "this caller already holds it, in a scope around this call")
-				}
+		if r.reentrant && !hold.isTick && hold.request.isSameLock(r) {
+			if ctx.Err() != nil {
+				return nil, givenUp(ctx, r.name)
 			}
+			return around.held, nil
+		}
+		if hold.request.isExclusive() || r.isExclusive() {
+			return nil, failed(ErrMisuse, r.name, "this caller already holds it, in a scope around this call")
 		}
 	}
-	return nil
+	return nil, nil
 }

@@ -17,6 +17,7 @@ type hold struct {
 	began, granted time.Duration
 	requested      time.Duration // when the granted request was sent
 	conn           *connection   // for a session
+	isTick         bool          // of [Once]: nobody gets it again
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 
@@ -24,6 +25,7 @@ type hold struct {
 	sent       time.Duration // the lease counts from here
 	lease      time.Duration
 	isPortable bool
+	again      int  // how often it was acquired again
 	isEnded    bool // released
 	isDropped  bool // the Held has been garbage collected
 	isGone     bool // the grant has ended on the server
@@ -111,6 +113,31 @@ func (h *hold) lose(why string, isGone bool) {
 func (h *hold) taken() error {
 	h.lose("somebody has taken it away", true)
 	return h.check()
+}
+
+// enterAgain counts a repeated Acquire; it reports whether the lock is held.
+func (h *hold) enterAgain() bool {
+	if h.check() != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	isHeld := !h.isEnded && h.lostWhy == nil
+	if isHeld {
+		h.again++
+	}
+	return isHeld
+}
+
+// leaveAgain reports whether a Release belongs to a repeated Acquire, so that the hold goes on.
+func (h *hold) leaveAgain() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	goesOn := !h.isEnded && h.again > 0
+	if goesOn {
+		h.again--
+	}
+	return goesOn
 }
 
 // extending is called before an EXTEND is sent. It reports whether it may be sent: not if the hold has ended. Its reply

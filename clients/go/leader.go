@@ -27,7 +27,11 @@ type Leader struct {
 // Leader describes a campaign for a key. [Leader.Run] starts it.
 func (l *Locks) Leader(key string, lease time.Duration, options ...Option) *Leader {
 	options = append([]Option{Wait(time.Minute)}, options...)
-	return &Leader{engine: l.engine, request: newRequest([]string{key}, lease, one, nil, options)}
+	r := newRequest([]string{key}, lease, one, nil, options)
+	if r.reentrant && r.err == nil {
+		r.err = failed(ErrArgument, r.name, "reentrant is not an option of Leader")
+	}
+	return &Leader{engine: l.engine, request: r}
 }
 
 // Run campaigns until ctx is done, then steps down and returns nil. It returns an error of kind [ErrArgument] or
@@ -69,7 +73,7 @@ func (l *Leader) lead(ctx context.Context, held *Held, lead func(ctx context.Con
 	l.set(held, cancel)
 	defer func() {
 		l.set(nil, nil)
-		if err := held.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+		if err := held.leave(ctx); err != nil && !errors.Is(err, ErrLost) {
 			l.engine.warn("stepping down failed", "error", err)
 		}
 	}()

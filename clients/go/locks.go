@@ -74,7 +74,8 @@ func (l *Locks) newLock(keys []string, lease time.Duration, form form, kind []an
 // [ErrMisuse]. The client stays open.
 func (l *Locks) Close() { l.engine.close() }
 
-// Lock describes a lock: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held].
+// Lock describes a lock: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held],
+// unless the lock is [Reentrant].
 type Lock struct {
 	engine  *engine
 	request *request
@@ -93,11 +94,18 @@ func (l *Lock) Acquire(ctx context.Context) (*Held, error) {
 // as its cause; [FromContext] returns the [Held]. Do returns the error from work. If there is none, or the loss stopped
 // the work, it returns the error of kind [ErrLost].
 //
-// Requesting the same lock with the context passed to work is an error of kind [ErrMisuse].
+// Requesting the same lock with the context passed to work is an error of kind [ErrMisuse]. If it is [Reentrant], work
+// gets the same Held instead, and the end of the outermost Do releases the lock.
 func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) error {
-	held, err := l.Acquire(ctx)
+	held, err := l.engine.admit(ctx, l.request)
 	if err != nil {
 		return err
 	}
-	return held.do(ctx, work, held.Release)
+	if held != nil {
+		return held.doAgain(ctx, work)
+	}
+	if held, err = l.engine.acquireNew(ctx, l.request); err != nil {
+		return err
+	}
+	return held.do(ctx, work, held.leave)
 }

@@ -74,6 +74,7 @@ func (o *Once) fault(asked *request) string {
 		isSet bool
 	}{
 		{"wait", asked.wait != 0}, {"session", asked.session}, {"details", asked.details}, {"atLeast", asked.atLeast != 0},
+		{"reentrant", asked.reentrant},
 	} {
 		if option.isSet {
 			return option.name + " is not an option of Once"
@@ -112,7 +113,7 @@ func (o *Once) Do(ctx context.Context, body func(ctx context.Context, held *Held
 // begin starts to run the tick of this moment. It returns nil and no error if another process does, or has done so.
 func (o *Once) begin(ctx context.Context) (*HeldOnce, error) {
 	e, r := o.engine, o.request
-	if err := e.refuse(ctx, r); err != nil {
+	if _, err := e.admit(ctx, r); err != nil {
 		return nil, err
 	}
 	clock, err := e.serverClock.read(ctx, r)
@@ -173,6 +174,7 @@ func (o *Once) held(ctx context.Context, held *Held, clock estimate) (*HeldOnce,
 	if ctx.Err() != nil {
 		return nil, givenUp(ctx, h.request.name)
 	}
+	h.isTick = true
 	return &HeldOnce{Held: held, run: run}, nil
 }
 

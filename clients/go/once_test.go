@@ -158,6 +158,10 @@ func TestTheScopeOfABodyRefusesTheSameLock(t *testing.T) {
 		_, err := once.Do(ctx, nothing)
 		mustKind(t, err, ErrMisuse)
 		mustKind(t, locks.Lock("a", time.Minute).Do(ctx, nil), ErrMisuse)
+		again := locks.Lock("a", time.Minute, Reentrant())
+		mustKind(t, again.Do(ctx, nil), ErrMisuse)
+		_, err = again.Acquire(ctx)
+		mustKind(t, err, ErrMisuse)
 		return nil
 	})
 }

@@ -15,6 +15,7 @@ type Option func(*settings)
 type settings struct {
 	wait, atLeast, maxHold, within time.Duration
 	session, details, fsync, owned bool
+	reentrant                      bool
 	timed                          bool // the lease is not renewed, and the lock counts as held until it ends
 	owner                          string
 	replicas                       int
@@ -33,6 +34,11 @@ func Owner(owner string) Option {
 
 // NoOwner sends no label. Use it for keys that classic clients share: they expect a pure number.
 func NoOwner() Option { return func(s *settings) { s.owned = false } }
+
+// Reentrant gives a caller that already holds this lock the same [Held] again. A caller is known by its context: that
+// of [Lock.Do] or [Held.Context]. Each [Lock.Acquire] needs a [Held.Release] of its own; the end of the outermost Do
+// releases the lock.
+func Reentrant() Option { return func(s *settings) { s.reentrant = true } }
 
 // Session gives the lock its own connection: the lock ends one second after the connection closes. It needs the
 // module.

@@ -108,6 +108,9 @@ func (r *request) fault() string {
 	if r.replicas < 0 || r.replicas > 1000 {
 		return fmt.Sprintf("replicas is %d, not between 0 and 1000", r.replicas)
 	}
+	if r.reentrant && r.form == recovery {
+		return "reentrant is not an option of Recover"
+	}
 	if r.owned && !isOwner(r.owner) {
 		return fmt.Sprintf("owner is %.140q, not 1 to 128 visible ASCII characters without a space", r.owner)
 	}
@@ -127,6 +130,16 @@ func isOwner(owner string) bool {
 func (r *request) key() string { return r.keys[0] }
 
 func (r *request) isExclusive() bool { return len(r.kind) == 0 }
+
+func (r *request) sharesKey(other *request) bool {
+	return slices.ContainsFunc(r.keys, func(key string) bool { return slices.Contains(other.keys, key) })
+}
+
+// isSameLock reports whether the keys, in any order, and the kind are the same.
+func (r *request) isSameLock(other *request) bool {
+	return slices.Equal(r.kind, other.kind) && slices.Equal(slices.Sorted(slices.Values(r.keys)),
+		slices.Sorted(slices.Values(other.keys)))
+}
 
 // needsConnection reports whether the grant is tied to a connection.
 func (r *request) needsConnection() bool { return r.session || r.replicas > 0 || r.fsync }

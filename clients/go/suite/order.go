@@ -35,6 +35,8 @@ type order struct {
 	Recover   bool              `json:"recover"`
 	Session   bool              `json:"session"`
 	Owner     json.RawMessage   `json:"owner"`
+	Reentrant bool              `json:"reentrant"`
+	Nested    bool              `json:"nested"`
 	Details   bool              `json:"details"`
 	Replicas  int               `json:"replicas"`
 	WithinMs  json.RawMessage   `json:"replicas_within_ms"`
@@ -131,6 +133,9 @@ func (o *order) options() ([]serverlock.Option, error) {
 		} else {
 			options = append(options, serverlock.Owner(*owner))
 		}
+	}
+	if o.Reentrant {
+		options = append(options, serverlock.Reentrant())
 	}
 	if o.Details {
 		options = append(options, serverlock.Details())

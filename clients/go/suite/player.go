@@ -242,7 +242,14 @@ func (p *player) scope(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	mine := newBody(func(ctx context.Context, o *order) (fields, error) {
+	mine := newBody(func(ctx context.Context, o *order) (ok fields, err error) {
+		if o.Nested {
+			err = lock.Do(ctx, func(ctx context.Context) error {
+				ok = got(serverlock.FromContext(ctx))
+				return nil
+			})
+			return ok, err
+		}
 		held, err := lock.Acquire(ctx)
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -28,8 +29,9 @@ var (
 //
 // It first asks without waiting, through the application's own client. If the lock is taken, it joins the queue: as
 // the only waiter, by blocking in pieces on a dedicated connection; otherwise with NOTIFY; without NOTIFY, by blocking
-// on one of a few dedicated connections. Without the module, it joins the script's queue with NOTIFY, or polls if it
-// cannot. Each copy of the request goes to the module or the script, whichever works at that moment.
+// on one of a few dedicated connections. An attempt for a session lock asks and blocks on its caller's connection (see
+// sessions). Without the module, it joins the script's queue with NOTIFY, or polls if it cannot. Each copy of the
+// request goes to the module or the script, whichever works at that moment.
 type attempt struct {
 	engine  *engine
 	request *request
@@ -39,6 +41,7 @@ type attempt struct {
 
 	tries       int
 	conn        *connection
+	session     *session
 	isPooled    bool // conn is one of engine.connections
 	isBlocking  bool // conn is the only waiter's
 	needsConn   bool
@@ -68,7 +71,7 @@ func (a *attempt) run() (*grant, error) {
 		return nil, a.failure(err)
 	}
 	if a.request.session {
-		got.conn, a.conn = a.conn, nil
+		got.session, a.session = a.session, nil
 	}
 	a.giveBackConnection()
 	return got, nil
@@ -106,6 +109,10 @@ func (a *attempt) get() (*grant, error) {
 }
 
 func (a *attempt) try() (*grant, error) {
+	if a.request.session && a.request.wait > 0 && !a.engine.isPortable() {
+		// The server has to see the wait on the connection that has the caller's other locks.
+		return a.byBlocking()
+	}
 	if a.engine.blocking.isReady() {
 		if got, err := a.byBlockingAlone(); !errors.Is(err, errNotAlone) {
 			return got, err
@@ -143,7 +150,7 @@ func (a *attempt) try() (*grant, error) {
 // mayNotify reports whether the attempt can wait for messages.
 func (a *attempt) mayNotify() bool {
 	e := a.engine
-	return e.notifies.Load() && !a.noNotify && (!e.isPortable() || e.portable.hasQueue(a.request))
+	return !a.request.session && e.notifies.Load() && !a.noNotify && (!e.isPortable() || e.portable.hasQueue(a.request))
 }
 
 func (a *attempt) left() time.Duration {
@@ -224,16 +231,19 @@ func (a *attempt) send(words []any, timeout time.Duration) (any, error) {
 	if err := a.over(); err != nil {
 		return nil, err
 	}
-	if a.needsConn && (a.conn == nil || !a.conn.isOpen()) {
+	conn := a.dedicated()
+	if a.needsConn && (conn == nil || !conn.isOpen()) {
 		if err := a.takeConnection(); err != nil {
 			return nil, err
 		}
+		conn = a.dedicated()
 	}
 	a.mayBeQueued = true
 	var reply any
 	var err error
-	if a.conn != nil {
-		reply, err = a.conn.call(a.ctx, words, timeout)
+	if conn != nil {
+		reply, err = conn.call(a.ctx, words, timeout)
+		a.leaveSession(codeOf(err))
 	} else {
 		reply, err = a.engine.router.call(a.ctx, a.request.key(), words, timeout)
 	}
@@ -307,16 +317,44 @@ func (a *attempt) refused() error {
 	return refusedError(a.request.name) // also if this user may not ask
 }
 
-// takeConnection gets a connection for the attempt: its own for a session or the only waiter, else a shared one.
+// leaveSession gives the connection of a session back if the key is on another server. It may have other locks, so it
+// is closed only if its server has changed its role.
+func (a *attempt) leaveSession(code string) {
+	switch {
+	case a.session == nil:
+	case slices.Contains([]string{"READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED"}, code):
+		a.session.close()
+	case slices.Contains([]string{"MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN"}, code):
+		a.giveBackConnection()
+	}
+}
+
+// dedicated returns the attempt's connection, or nil.
+func (a *attempt) dedicated() interface {
+	call(ctx context.Context, words []any, timeout time.Duration) (any, error)
+	isOpen() bool
+} {
+	switch {
+	case a.session != nil:
+		return a.session
+	case a.conn != nil:
+		return a.conn
+	}
+	return nil
+}
+
+// takeConnection gets a connection for the attempt: its caller's for a session, its own for the only waiter, else a
+// shared one.
 func (a *attempt) takeConnection() error {
 	a.giveBackConnection()
 	e, r := a.engine, a.request
-	if a.isBlocking || r.session {
-		take := e.blocking.take
-		if r.session {
-			take = func(ctx context.Context, key string) (*connection, error) { return e.router.dial(ctx, key, e.timeout) }
-		}
-		conn, err := take(a.ctx, r.key())
+	switch {
+	case r.session:
+		session, err := e.sessions.take(a.ctx, r)
+		a.session = session
+		return err
+	case a.isBlocking:
+		conn, err := e.blocking.take(a.ctx, r.key())
 		a.conn = conn
 		return err
 	}
@@ -342,17 +380,14 @@ func (a *attempt) takeConnection() error {
 }
 
 func (a *attempt) giveBackConnection() {
-	conn := a.conn
-	a.conn = nil
-	if conn == nil {
-		return
-	}
-	if a.isPooled {
+	conn, session, isPooled := a.conn, a.session, a.isPooled
+	a.conn, a.session, a.isPooled = nil, nil, false
+	switch {
+	case session != nil:
+		a.engine.sessions.giveBack(session)
+	case isPooled:
 		a.engine.connections.giveBack(conn)
-	} else if !a.isBlocking {
-		conn.close()
 	}
-	a.isPooled = false
 }
 
 // leaveQueue gives up the place in the script's queue, in the background. A late cancel must not release a lock that
@@ -380,7 +415,7 @@ func (a *attempt) abandon(err error) {
 	go func() {
 		defer close(done)
 		mayRun := a.mayRun
-		if a.inFlight != nil {
+		if a.inFlight != nil && !a.request.session { // on a session, CANCEL ends the wait for the reply
 			mayRun = a.inFlight.mayRun() && a.isPortable || mayRun
 		}
 		a.engine.cancel(a.request, a.id, a.isPortable, !isLost, mayRun)

@@ -25,6 +25,7 @@ type engine struct {
 	timer        *timer
 	subscription *subscription
 	connections  *connections
+	sessions     *sessions
 	blocking     *blocking
 	portable     *portable
 	serverClock  *serverClock
@@ -41,18 +42,17 @@ type engine struct {
 
 	closed  chan struct{}
 	closing sync.Once
-	mu      sync.Mutex
-	session map[*connection]struct{}
 }
 
 func newEngine(client driver.Client, s *managerSettings) *engine {
 	e := &engine{
 		timeout: s.timeout, router: newRouter(client), hooks: s.hooks, log: s.log, mayBeScript: s.isPortable,
-		warnsWithoutModule: !s.isSilent, closed: make(chan struct{}), session: map[*connection]struct{}{},
+		warnsWithoutModule: !s.isSilent, closed: make(chan struct{}),
 	}
 	e.timer = newTimer(e)
 	e.subscription = newSubscription(e)
 	e.connections = newConnections(e)
+	e.sessions = newSessions(e)
 	e.blocking = &blocking{engine: e}
 	e.portable = newPortable(e)
 	e.serverClock = newServerClock(e)
@@ -103,8 +103,8 @@ func (e *engine) acquireNew(ctx context.Context, r *request) (*Held, error) {
 	}
 	h := newHold(e, r, got, attempt.began)
 	held := newHeld(h)
-	if h.conn != nil {
-		e.watch(h)
+	if h.session != nil {
+		e.sessions.keep(h)
 	}
 	e.timer.add(h)
 	if e.hooks.Granted != nil {
@@ -113,21 +113,9 @@ func (e *engine) acquireNew(ctx context.Context, r *request) (*Held, error) {
 	return held, nil
 }
 
-func (e *engine) watch(h *hold) {
-	e.mu.Lock()
-	e.session[h.conn] = struct{}{}
-	e.mu.Unlock()
-	h.conn.whenEnded(func() {
-		e.mu.Lock()
-		delete(e.session, h.conn)
-		e.mu.Unlock()
-		h.lose("the connection of its session has closed", true)
-	})
-}
-
 func (e *engine) endSession(h *hold) {
-	if h.conn != nil {
-		h.conn.close()
+	if h.session != nil {
+		e.sessions.drop(h)
 	}
 }
 
@@ -344,9 +332,7 @@ func (e *engine) census() map[string]int {
 	e.subscription.mu.Lock()
 	counts["waiting"] = len(e.subscription.byID)
 	e.subscription.mu.Unlock()
-	e.mu.Lock()
-	counts["sessions"] = len(e.session)
-	e.mu.Unlock()
+	counts["sessions"] = e.sessions.count()
 	e.blocking.mu.Lock()
 	if e.blocking.isTaken {
 		counts["blocking"] = 1
@@ -369,12 +355,6 @@ func (e *engine) close() {
 		e.subscription.close()
 		e.connections.close()
 		e.blocking.close()
-		e.mu.Lock()
-		sessions := e.session
-		e.session = map[*connection]struct{}{}
-		e.mu.Unlock()
-		for conn := range sessions {
-			conn.close()
-		}
+		e.sessions.close()
 	})
 }

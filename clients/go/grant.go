@@ -11,7 +11,7 @@ type grant struct {
 	sent        time.Duration // when its request was sent
 	predecessor *Predecessor
 	isPortable  bool
-	conn        *connection
+	session     *session
 }
 
 // granted reads a reply to ACQUIRE. It returns nil and no error if the lock was not granted.

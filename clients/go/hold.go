@@ -16,8 +16,8 @@ type hold struct {
 	predecessor    *Predecessor
 	began, granted time.Duration
 	requested      time.Duration // when the granted request was sent
-	conn           *connection   // for a session
-	isTick         bool          // of [Once]: nobody gets it again
+	session        *session
+	isTick         bool // of [Once]: nobody gets it again
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 
@@ -42,7 +42,7 @@ type hold struct {
 func newHold(e *engine, r *request, got *grant, began time.Duration) *hold {
 	h := &hold{
 		engine: e, request: r, token: got.token, predecessor: got.predecessor, began: began, granted: now(),
-		requested: got.sent, conn: got.conn, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
+		requested: got.sent, session: got.session, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
 		failedAt: -lateCopy,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
@@ -108,6 +108,9 @@ func (h *hold) lose(why string, isGone bool) {
 	h.cancel(lost)
 	go h.engine.lost(h, lost)
 }
+
+// loseSession is called when the connection of the session has ended.
+func (h *hold) loseSession() { h.lose("the connection of its session has closed", true) }
 
 // taken is called when the server no longer has the grant.
 func (h *hold) taken() error {

@@ -3,6 +3,7 @@ package serverlock
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"example.com/serverlock/driver"
@@ -50,6 +51,11 @@ func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lo
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
+// Session returns an object whose locks are those of one caller: they have [Session], and share a connection. So the
+// server finds deadlocks even where the locks are held without a scope. It needs no closing: the connection closes with
+// its last lock.
+func (l *Locks) Session() *SessionLocks { return &SessionLocks{locks: l} }
+
 // Once describes a body that runs once for each tick, in one of the processes that call it. It is for cron jobs and
 // schedulers.
 //
@@ -73,6 +79,42 @@ func (l *Locks) newLock(keys []string, lease time.Duration, form form, kind []an
 // Close closes the dedicated connections. After that, held locks are no longer renewed, and attempts fail with
 // [ErrMisuse]. The client stays open.
 func (l *Locks) Close() { l.engine.close() }
+
+// SessionLocks describes session locks of one caller, for example a goroutine: see [Locks.Session].
+type SessionLocks struct {
+	locks *Locks
+	own   []*session // guarded by the mutex of sessions
+}
+
+// Lock does what [Locks.Lock] does, in this session.
+func (s *SessionLocks) Lock(key string, lease time.Duration, options ...Option) *Lock {
+	return s.locks.Lock(key, lease, s.among(options)...)
+}
+
+// Shared does what [Locks.Shared] does, in this session.
+func (s *SessionLocks) Shared(key string, lease time.Duration, options ...Option) *Lock {
+	return s.locks.Shared(key, lease, s.among(options)...)
+}
+
+// Limit does what [Locks.Limit] does, in this session.
+func (s *SessionLocks) Limit(key string, n int, lease time.Duration, options ...Option) *Lock {
+	return s.locks.Limit(key, n, lease, s.among(options)...)
+}
+
+// AllOf does what [Locks.AllOf] does, in this session.
+func (s *SessionLocks) AllOf(keys []string, lease time.Duration, options ...Option) *Lock {
+	return s.locks.AllOf(keys, lease, s.among(options)...)
+}
+
+// Recover does what [Locks.Recover] does, in this session.
+func (s *SessionLocks) Recover(key string, lease time.Duration, options ...Option) *Lock {
+	return s.locks.Recover(key, lease, s.among(options)...)
+}
+
+// among adds this session to a lock's options.
+func (s *SessionLocks) among(options []Option) []Option {
+	return append(slices.Clip(options), func(lock *settings) { lock.session, lock.group = true, s })
+}
 
 // Lock describes a lock: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held],
 // unless the lock is [Reentrant].

@@ -19,6 +19,7 @@ type settings struct {
 	timed                          bool // the lease is not renewed, and the lock counts as held until it ends
 	owner                          string
 	replicas                       int
+	group                          *SessionLocks // its session locks share a connection
 	onLost                         func(error)
 }
 
@@ -40,8 +41,10 @@ func NoOwner() Option { return func(s *settings) { s.owned = false } }
 // releases the lock.
 func Reentrant() Option { return func(s *settings) { s.reentrant = true } }
 
-// Session gives the lock its own connection: the lock ends one second after the connection closes. It needs the
-// module.
+// Session binds the lock to a connection outside of the application's pool: the lock ends one second after the
+// connection closes. Session locks held in the scopes around a call share a connection with the lock requested there,
+// and the server finds deadlocks between such connections ([ErrDeadlock]); [Locks.Session] is for locks held without a
+// scope. It needs the module.
 func Session() Option { return func(s *settings) { s.session = true } }
 
 // Details fills [Held.Predecessor].

@@ -6,7 +6,7 @@ import "fmt"
 func (a *attempt) confirm() error {
 	r := a.request
 	timeout := r.within + a.engine.timeout
-	conn := a.conn
+	conn := a.dedicated()
 	if conn == nil {
 		return connectionLostf("the connection that got the grant has closed")
 	}

@@ -135,6 +135,10 @@ func (r *router) dial(ctx context.Context, key string, timeout time.Duration) (*
 	if err != nil {
 		return nil, read(err)
 	}
+	return dial(ctx, node)
+}
+
+func dial(ctx context.Context, node driver.Node) (*connection, error) {
 	conn, err := node.Dial(ctx)
 	if err != nil {
 		return nil, read(err)

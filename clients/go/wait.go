@@ -145,7 +145,7 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 			a.giveBackConnection()
 		}
 	}()
-	if a.conn == nil {
+	if a.dedicated() == nil {
 		if err := a.takeConnection(); err != nil {
 			return nil, false, err
 		}

@@ -15,6 +15,8 @@ type order struct {
 	Manager   string            `json:"manager"`
 	Hold      string            `json:"hold"`
 	Scope     string            `json:"scope"`
+	Body      string            `json:"within"`
+	CancelMs  json.RawMessage   `json:"cancel_after_ms"`
 	Object    string            `json:"object"`
 	Leader    string            `json:"leader"`
 	Observer  string            `json:"observer"`
@@ -186,8 +188,17 @@ func (o *order) once(locks *serverlock.Locks, names fields) (*serverlock.Once, e
 	return locks.Once(key, period, options...), nil
 }
 
+// describer is a Locks or a SessionLocks.
+type describer interface {
+	Lock(key string, lease time.Duration, options ...serverlock.Option) *serverlock.Lock
+	Shared(key string, lease time.Duration, options ...serverlock.Option) *serverlock.Lock
+	Limit(key string, n int, lease time.Duration, options ...serverlock.Option) *serverlock.Lock
+	AllOf(keys []string, lease time.Duration, options ...serverlock.Option) *serverlock.Lock
+	Recover(key string, lease time.Duration, options ...serverlock.Option) *serverlock.Lock
+}
+
 // lock returns an order's lock. The event for its loss has these names.
-func (o *order) lock(locks *serverlock.Locks, names fields) (*serverlock.Lock, error) {
+func (o *order) lock(locks describer, names fields) (*serverlock.Lock, error) {
 	lease, err := span(o.LeaseMs)
 	if err != nil {
 		return nil, err

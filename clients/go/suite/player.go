@@ -31,6 +31,7 @@ type player struct {
 type body struct {
 	again      func(ctx context.Context, o *order) (fields, error) // asks for the scope's lock again
 	held       *serverlock.Held
+	session    *serverlock.SessionLocks
 	steps      chan func(ctx context.Context) (isOver bool, err error)
 	isReleased atomic.Bool
 }
@@ -209,15 +210,37 @@ func hooks(manager string) serverlock.Hooks {
 	}
 }
 
-func (p *player) theLock(o *order, names fields) (*serverlock.Lock, error) {
+// theLock returns an order's lock. Its session lock is one of this session.
+func (p *player) theLock(o *order, names fields, session *serverlock.SessionLocks) (*serverlock.Lock, error) {
 	if o.Object != "" {
 		return get(p, p.objects, o.Object), nil
+	}
+	if o.Session && session != nil {
+		return o.lock(session, names)
 	}
 	return o.lock(get(p, p.locks, o.Manager), names)
 }
 
-func (p *player) acquire(ctx context.Context, o *order) (fields, error) {
-	lock, err := p.theLock(o, fields{"hold": o.Hold})
+func (p *player) acquire(ctx context.Context, o *order) (ok fields, err error) {
+	if o.Body == "" {
+		return p.acquireIn(ctx, o, nil)
+	}
+	mine := get(p, p.scopes, o.Body)
+	mine.do(func(ctx context.Context) (bool, error) {
+		if o.CancelMs != nil {
+			after, _ := span(o.CancelMs)
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, after)
+			defer cancel()
+		}
+		ok, err = p.acquireIn(ctx, o, mine.session)
+		return false, nil
+	})
+	return ok, err
+}
+
+func (p *player) acquireIn(ctx context.Context, o *order, session *serverlock.SessionLocks) (fields, error) {
+	lock, err := p.theLock(o, fields{"hold": o.Hold}, session)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +261,8 @@ func got(held *serverlock.Held) fields {
 }
 
 func (p *player) scope(ctx context.Context, o *order) error {
-	lock, err := p.theLock(o, fields{"scope": o.Scope})
+	session := get(p, p.locks, o.Manager).Session()
+	lock, err := p.theLock(o, fields{"scope": o.Scope}, session)
 	if err != nil {
 		return err
 	}
@@ -259,6 +283,7 @@ func (p *player) scope(ctx context.Context, o *order) error {
 		}
 		return got(held), nil
 	})
+	mine.session = session
 	return lock.Do(ctx, func(ctx context.Context) error { return p.work(ctx, o, mine) })
 }
 
@@ -314,9 +339,7 @@ func (p *player) within(o *order) (ok fields, err error) {
 	if o.Worker != "" && o.Do == "again" {
 		mine = get(p, p.workers, o.Worker)
 	}
-	done := make(chan struct{})
-	mine.steps <- func(ctx context.Context) (isOver bool, failure error) {
-		defer close(done)
+	mine.do(func(ctx context.Context) (isOver bool, failure error) {
 		switch o.Do {
 		case "leave":
 			return true, nil
@@ -332,12 +355,21 @@ func (p *player) within(o *order) (ok fields, err error) {
 			}()
 			return false, nil
 		}
-		// The work's context is done when its lock is lost or released, but still knows its scope.
-		ok, err = mine.again(context.WithoutCancel(ctx), o)
+		ok, err = mine.again(ctx, o)
 		return false, nil
+	})
+	return ok, err
+}
+
+// do runs a step in the body. The work's context is done when its lock is lost or released; the step's is not, but
+// knows its scope.
+func (b *body) do(step func(ctx context.Context) (isOver bool, err error)) {
+	done := make(chan struct{})
+	b.steps <- func(ctx context.Context) (bool, error) {
+		defer close(done)
+		return step(context.WithoutCancel(ctx))
 	}
 	<-done
-	return ok, err
 }
 
 func (p *player) lead(o *order) error {

@@ -13,6 +13,7 @@ import redis
 from served import Served
 from serverlock import LockDeadlock, LockLost
 from serverlock.core.library import Library
+from serverlock.core.wire import ReplyError
 from serverlock.threads.runtime import run
 from serverlock.threads.wire import ThreadConnection
 from servers import until
@@ -73,6 +74,35 @@ class Sessions(Served):
         locks.close()
         with self.assertRaises(LockLost):
             held.check()
+
+    def test_a_grant_whose_extend_meets_an_error_keeps_its_session(self) -> None:
+        token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 600_000)
+        wire, refused = self.locks._engine().resources.wire, []
+        call = wire.call
+
+        async def refuse_once(key: bytes, words: Any, timeout: float) -> Any:
+            if words[0] == "LOCK.EXTEND" and not refused:
+                refused.append(words)
+                raise ReplyError("TRYAGAIN", "TRYAGAIN")
+            return await call(key, words, timeout)
+
+        wire.call = refuse_once  # type: ignore[method-assign]
+
+        def release() -> None:
+            # Until more than a third of the lease has passed.
+            until("it has waited", lambda: (self.conn.info("a")["oldest-wait-ms"] or 0) > 400)
+            self.conn.call("LOCK.RELEASE", "a", token)
+
+        releasing = threading.Thread(target=release)
+        releasing.start()
+        held = self.locks.lock("a", 1, session=True, wait=60).acquire()
+        releasing.join()
+        self.assertEqual(len(refused), 1)
+        self.assertIsNotNone(self.session("a"))
+        sessions = self.locks._engine().resources.sessions
+        self.assertEqual(len(sessions), 1)
+        held.check()
+        self.assertTrue(held.release())
 
     def test_a_reading_that_ends_within_tls_is_no_reply(self) -> None:
         """Session tickets and key updates make the socket readable, but there is nothing to read."""

@@ -136,14 +136,18 @@ class Asker:
         self._unanswered -= 1
         return reply
 
-    async def pause_after(self, error: ReplyError | ConnectionLost) -> None:
-        """Pauses before the next copy, or raises the typed error if there is none."""
+    async def pause_after(self, error: ReplyError | ConnectionLost, *, is_own: bool = True) -> None:
+        """Pauses before the next copy, or raises the typed error if there is none.
+
+        is_own: whether the error came over the attempt's own connection, if it has one.
+        """
         self.check_open()
         self._tries += 1
         name = self.request.name
         if isinstance(error, ReplyError) and error.is_unknown_command:
             raise error
-        await self._leave_connection(error)
+        if is_own:
+            await self._leave_connection(error)
         if self.resources.wire.is_cluster and (self.uses_connection or isinstance(error, ConnectionLost)):
             await self.resources.wire.refresh()
         if not kinds.is_retried(error):

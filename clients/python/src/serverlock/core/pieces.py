@@ -76,7 +76,7 @@ async def _count_anew(asker: Asker, grant: Grant) -> bool:
             words = request.extend(grant.token, request.lease_ms)
             reply = await resources.wire.call(request.key, words, resources.timeout)
         except (ReplyError, ConnectionLost) as error:
-            await asker.pause_after(error)
+            await asker.pause_after(error, is_own=False)
             continue
         grant.sent = sent
         return bool(reply)

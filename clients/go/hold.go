@@ -34,7 +34,7 @@ type hold struct {
 	earliest   time.Duration // the earliest end of their leases
 	failedAt   time.Duration // when an EXTEND last failed: the server may still run it for lateCopy
 	idle       chan struct{} // closed once no EXTEND is in flight; nil if nobody waits for that
-	lostWhy    *Error
+	lossReason *Error
 
 	entry uint64 // the number of its newest entry; guarded by the timer
 }
@@ -63,14 +63,14 @@ func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }
 // lost returns why the lock is lost; nil while it is held, or if it was released in time.
 func (h *hold) lost() *Error {
 	h.mu.Lock()
-	isLate := h.lostWhy == nil && !h.isEnded && now() >= h.lostAt()
+	isLate := h.lossReason == nil && !h.isEnded && now() >= h.lostAt()
 	h.mu.Unlock()
 	if isLate {
 		h.lose("its lease was not renewed in time", false)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lostWhy
+	return h.lossReason
 }
 
 func (h *hold) check() error {
@@ -98,12 +98,12 @@ func (h *hold) left() time.Duration {
 func (h *hold) lose(why string, isGone bool) {
 	h.mu.Lock()
 	h.isGone = h.isGone || isGone
-	if h.lostWhy != nil || h.isEnded || h.isDropped {
+	if h.lossReason != nil || h.isEnded || h.isDropped {
 		h.mu.Unlock()
 		return
 	}
 	lost := failed(ErrLost, h.request.name, "lost: "+why)
-	h.lostWhy = lost
+	h.lossReason = lost
 	h.mu.Unlock()
 	h.cancel(lost)
 	go h.engine.lost(h, lost)
@@ -114,7 +114,7 @@ func (h *hold) loseSession() { h.lose("the connection of its session has closed"
 
 // taken is called when the server no longer has the grant.
 func (h *hold) taken() error {
-	h.lose("somebody has taken it away", true)
+	h.lose("somebody else has taken it", true)
 	return h.check()
 }
 
@@ -125,7 +125,7 @@ func (h *hold) enterAgain() bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	isHeld := !h.isEnded && h.lostWhy == nil
+	isHeld := !h.isEnded && h.lossReason == nil
 	if isHeld {
 		h.again++
 	}
@@ -168,7 +168,7 @@ func (h *hold) extended(sent, lease time.Duration, isDone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.inFlight--
-	if isDone && h.lostWhy == nil {
+	if isDone && h.lossReason == nil {
 		h.sent, h.lease = sent, min(sent+lease, h.earliest)-sent
 	}
 	if !isDone {

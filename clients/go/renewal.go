@@ -171,14 +171,14 @@ func (t *timer) renew(h *hold) {
 	h.extended(sent, lease, err == nil && reply == int64(1))
 	h.mu.Lock()
 	h.isRenewing = false
-	isOver := h.isEnded || h.isDropped || h.lostWhy != nil
+	isOver := h.isEnded || h.isDropped || h.lossReason != nil
 	h.mu.Unlock()
 	switch {
 	case isOver:
 	case err == nil && reply == int64(1):
 		t.add(h)
 	case err == nil:
-		h.lose("somebody has taken it away", true)
+		h.lose("somebody else has taken it", true)
 	default:
 		e.missed(h, err)
 		e.warn(fmt.Sprintf("renewing the lock %s failed; trying again", h.request.name), "error", err)

@@ -259,7 +259,7 @@ export class Engine {
   }
 
   #taken(held: Held): never {
-    held._lose('somebody has taken it away', true);
+    held._lose('somebody else has taken it', true);
     held.check();
     throw held._over();
   }

@@ -133,7 +133,7 @@ export class Timer {
     if (reply === 1) {
       this.#again(held, held._renewAt);
     } else if (reply === 0) {
-      held._lose('somebody has taken it away', true);
+      held._lose('somebody else has taken it', true);
     } else {
       if (reply instanceof ReplyError) renewer.missed(held, reply);
       renewer.warn(`renewing the lock ${held.key} failed; trying again: ${String(reply)}`);

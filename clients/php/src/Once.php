@@ -91,15 +91,15 @@ final class Once
     private function begin(): ?HeldOnce
     {
         $this->engine->admit($this->request);
-        $wereAsync = Signals::defer();
+        $wasAsync = Signals::defer();
         try {
             $clock = $this->readClock();
-            $wereAsync && Signals::deliver();
+            $wasAsync && Signals::deliver();
             $request = $this->reruns ? $this->request : $this->longRequest($clock);
             $before = $this->engine->acquire($request);
             try {
                 $held = $this->held($before->hold, $clock);
-                $wereAsync && Signals::deliver();
+                $wasAsync && Signals::deliver();
                 $held->run->isLong && $this->engine->keep->correct($held->hold, $held->run);
             } catch (\Throwable $error) { // signals are still deferred
                 unset($held);
@@ -109,9 +109,9 @@ final class Once
         } catch (LockRefusedException) {
             return null;
         } finally {
-            $wereAsync && !isset($held) && Signals::restore();
+            $wasAsync && !isset($held) && Signals::restore();
         }
-        return $this->engine->handOver($held, $wereAsync);
+        return $this->engine->handOver($held, $wasAsync);
     }
 
     private function giveBack(Held $held): void

@@ -214,7 +214,7 @@ final class EngineTest extends TestCase
         array_map(static fn (Held $held): bool => $held->release(), $helds);
         [$client->replies, $client->sent] = [[1, 1], []];
         MovedClock::by(monotonic: 1.1);
-        $wereAsync = pcntl_async_signals(true);
+        $wasAsync = pcntl_async_signals(true);
         pcntl_signal(SIGUSR1, static fn () => throw new \DomainException('enough'));
         $client->onCall = static fn (): bool => posix_kill((int) getmypid(), SIGUSR1);
         try {
@@ -224,7 +224,7 @@ final class EngineTest extends TestCase
             self::assertSame([['LOCK.RELEASE', 'a', 1], ['LOCK.RELEASE', 'b', 2]], $client->sent);
         } finally {
             pcntl_signal(SIGUSR1, SIG_DFL);
-            pcntl_async_signals($wereAsync);
+            pcntl_async_signals($wasAsync);
         }
     }
 

@@ -460,7 +460,7 @@ final class OnceTest extends TestCase
      */
     public function testASignalThatEndsTheCallerLeavesNothingOrATickThatHasRun(string $during, array $commands): void
     {
-        $wereAsync = pcntl_async_signals(true);
+        $wasAsync = pcntl_async_signals(true);
         pcntl_signal(SIGUSR1, static fn () => throw new \DomainException('enough'));
         $signal = static fn (): bool => posix_kill((int) getmypid(), SIGUSR1);
         $this->server->before[$during] = $signal;
@@ -470,7 +470,7 @@ final class OnceTest extends TestCase
             self::assertTrue(pcntl_async_signals(), 'signals are handled as before');
         } finally {
             pcntl_signal(SIGUSR1, SIG_DFL);
-            pcntl_async_signals($wereAsync);
+            pcntl_async_signals($wasAsync);
         }
         self::assertSame($commands, $this->server->commands());
         self::assertSame($during === 'LOCK.EXTEND', $this->server->isKept());

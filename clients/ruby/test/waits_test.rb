@@ -63,7 +63,7 @@ class WaitsTest < Minitest::Test
     assert_empty @bench.cancelled, "the lock is held"
   end
 
-  def test_a_message_during_the_first_copy_claims_only_if_that_waits
+  def test_a_message_during_the_first_copy_claims_only_if_that_copy_is_waiting
     wait = @subscription.register(Serverlock::Request.new("report", lease: 30), 8, Serverlock::Clock.now + 60) { ["call"] }
     @subscription.alone(wait) { hear("granted 8 report") || 12 }
     assert_empty @bench.copies
@@ -94,11 +94,11 @@ class WaitsTest < Minitest::Test
       assert_nil @wait.instance_variable_get(:@outcome)
       assert_operator @wait.resend_at - now, :>=, seconds.begin
       assert_operator @wait.resend_at - now, :<=, seconds.end + 0.1
-      assert_equal ms < 5000 ? 2 : 1, @bench.scheduled.size, "the timer would look too late"
+      assert_equal ms < 5000 ? 2 : 1, @bench.scheduled.size, "the timer would fire too late"
     end
   end
 
-  def test_while_the_subscription_is_down_the_script_is_asked_each_second
+  def test_while_the_subscription_is_down_the_script_is_asked_every_second
     { 5000 => 0.9..1.0, 300 => 0.3..0.301 }.each do |ms, seconds|
       @subscription.send_again(@wait)
       now = nil

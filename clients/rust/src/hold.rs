@@ -208,7 +208,7 @@ impl Hold {
 
     /// Records that the server no longer has the grant.
     pub(crate) fn taken(self: &Arc<Self>) -> Error {
-        self.lose("somebody has taken it away", true);
+        self.lose("somebody else has taken it", true);
         self.check().err().unwrap_or_else(|| self.error("lost"))
     }
 
@@ -420,10 +420,10 @@ mod tests {
         let grant = Grant::new(1, now(), None, false);
         let hold = Arc::new(Hold::new(Arc::clone(&resources), Arc::new(request), grant, now()));
         hold.lose("its connection has ended", true);
-        hold.lose("somebody has taken it away", true);
+        hold.lose("somebody else has taken it", true);
         assert!(hold.lost().is_some_and(|lost| lost.to_string().ends_with("lost: its connection has ended")));
         hold.end();
-        hold.lose("somebody has taken it away", true);
+        hold.lose("somebody else has taken it", true);
         let begun = Instant::now();
         while !resources.callbacks.is_idle() {
             assert!(begun.elapsed() < Duration::from_secs(60), "they are called");

@@ -761,29 +761,29 @@ end
 
 -- LOCK.MACQUIRE, LOCK.MEXTEND and LOCK.MRELEASE: several locks, then their queues, all or nothing.
 local function all(call)
-    local keys, most, acquires = call.keys, #call.keys / 2, call.command == 'LOCK.MACQUIRE'
-    if most % 1 ~= 0 or most > 1024 then fail('ERR the keys are not 1 to 1024 locks and as many queues') end
+    local keys, n, acquires = call.keys, #call.keys / 2, call.command == 'LOCK.MACQUIRE'
+    if n % 1 ~= 0 or n > 1024 then fail('ERR the keys are not 1 to 1024 locks and as many queues') end
     local known, locks, queues, bytes = {}, {}, {}, 0
-    for i = 1, most do
-        check(misused(call.command, { keys[i], keys[most + i] }))
+    for i = 1, n do
+        check(misused(call.command, { keys[i], keys[n + i] }))
         bytes = bytes + (acquires and #keys[i] or 0)
         if #keys[i] > 4096 and acquires then fail(('ERR key %d is longer than 4096 bytes'):format(i)) end
         if bytes > 262144 then fail(('ERR keys 1 to %d have more than 262144 bytes together'):format(i)) end
         if known[keys[i]] then fail(('ERR key %d is the same as key %d'):format(i, known[keys[i]])) end
         known[keys[i]] = i
     end
-    call.more_keys = most -- numkeys and the keys come before the options of the commands
+    call.more_keys = n -- numkeys and the keys come before the options of the commands
     local token = not acquires and own_token(call)
     local ask = options(call, acquires and 2 or call.command == 'LOCK.MEXTEND' and 3 or nil)
-    for i = 1, most do locks[i], queues[i] = read(call, keys[i]), redis.call('ZCARD', keys[most + i]) end
+    for i = 1, n do locks[i], queues[i] = read(call, keys[i]), redis.call('ZCARD', keys[n + i]) end
     if call.command == 'LOCK.MRELEASE' then
         local released = 0
-        for i = 1, most do
-            if release(call, keys[i], keys[most + i], 'token', token) ~= 0 then released = released + 1 end
+        for i = 1, n do
+            if release(call, keys[i], keys[n + i], 'token', token) ~= 0 then released = released + 1 end
         end
         return released
     end
-    -- A token or an ID has to hold all of them through one grant.
+    -- A token or an ID has to hold all of them under one grant.
     local field, value, held, holders, is_one = acquires and 'id' or 'token', token or ask.id, 0, {}, true
     for i, lock in ipairs(locks) do
         local holder, is_live = find(call, lock, field, value)
@@ -794,7 +794,7 @@ local function all(call)
             is_one = is_one and holder.token == token
         end
     end
-    if held == most and is_one then
+    if held == n and is_one then
         for i, lock in ipairs(locks) do
             if not acquires or call.now + call.ms * 1000 > holders[i].at then prolong(call, lock, holders[i]) end
         end
@@ -802,15 +802,15 @@ local function all(call)
     elseif not acquires then
         return 0
     end
-    local may, next_one = held == 0, call.now
+    local is_admitted, next_one = held == 0, call.now
     for i, lock in ipairs(locks) do
-        local queue = open(call, lock, keys[most + i])
+        local queue = open(call, lock, keys[n + i])
         notify(call, lock, queue)
-        may = may and fits(lock, 1, queue.ahead) and (queue.is_empty or length(queue.key) == 0)
+        is_admitted = is_admitted and fits(lock, 1, queue.ahead) and (queue.is_empty or length(queue.key) == 0)
         next_one = next_token(lock, next_one)
         close(queue)
     end
-    if not may then return false end
+    if not is_admitted then return false end
     for _, lock in ipairs(locks) do grant(call, lock, ask, next_one) end
     return next_one
 end
@@ -831,7 +831,7 @@ local function meaning(name)
     if verb == 'release' and is_all then return 'LOCK.MRELEASE', all, 3, 3 end
 end
 
--- Why a call is wrong, judging by its numbers of keys and arguments; nil if it may be right.
+-- Why a call is wrong, judging by the number of keys and arguments; nil if it could be valid.
 local function wrong_call(command, run, keys, arguments, least, most)
     local is_whole = arguments >= least and arguments <= most and (run ~= cancel and run ~= all or keys[2])
     if run == all and is_whole then return nil end

@@ -186,7 +186,7 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
             extending.done();
             timer.add(&hold);
         }
-        Ok(_) => hold.lose("somebody has taken it away", true),
+        Ok(_) => hold.lose("somebody else has taken it", true),
         Err(failure) => {
             hold.missed(&failure);
             let name = &hold.request.name;

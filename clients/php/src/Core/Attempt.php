@@ -43,7 +43,7 @@ final class Attempt
     private ?Session $session = null;
     private bool $usesConnection;
     /** The attempt may be in the queue, or have the lock. */
-    private bool $mayStand = false;
+    private bool $mayBeOnServer = false;
     private bool $stood = false;
     /** One of its copies got no reply. */
     private bool $isUnsure = false;
@@ -51,14 +51,14 @@ final class Attempt
 
     /**
      * @param null|\Closure(): bool $while called between the pieces of the wait; false ends it
-     * @param bool $wereAsync whether signals are to be delivered here
+     * @param bool $wasAsync whether signals are to be delivered here
      */
     public function __construct(
         private readonly Resources $resources,
         private readonly Keeper $keeper,
         private readonly Request $request,
         private readonly ?\Closure $while = null,
-        private readonly bool $wereAsync = false,
+        private readonly bool $wasAsync = false,
     ) {
         $this->id = self::newId();
         $this->began = Clock::now();
@@ -76,7 +76,7 @@ final class Attempt
     public function run(): Grant
     {
         try {
-            $this->goOn();
+            $this->checkpoint();
             $grant = $this->get();
             if ($this->request->options->replicas > 0 || $this->request->options->fsync) {
                 $connection = $this->session?->connection ?? $this->connection
@@ -96,7 +96,7 @@ final class Attempt
     {
         while (true) {
             if (!$this->resources->module->isMissing()) {
-                [$mightStand, $this->calls] = [$this->mayStand, $this->resources->module->commands];
+                [$mightBeOnServer, $this->calls] = [$this->mayBeOnServer, $this->resources->module->commands];
                 try {
                     return $this->byModule();
                 } catch (ReplyError $error) {
@@ -104,7 +104,7 @@ final class Attempt
                         throw $error;
                     }
                 }
-                $this->mayStand = $mightStand; // the attempt may still be in the script's queue
+                $this->mayBeOnServer = $mightBeOnServer; // the attempt may still be in the script's queue
             }
             $grant = $this->byScript();
             if ($grant !== null) {
@@ -200,11 +200,11 @@ final class Attempt
         } elseif ($this->usesConnection && ($this->connection === null || $this->connection->isClosed())) {
             $this->connection = $this->resources->takeConnection() ?? $this->resources->open($key);
         }
-        $this->mayStand = true;
+        $this->mayBeOnServer = true;
         $connection = $this->session ?? $this->connection;
         return $connection === null
             ? $this->resources->call($key, $words, $timeout)
-            : $connection->call($words, $timeout, $this->goOn(...));
+            : $connection->call($words, $timeout, $this->checkpoint(...));
     }
 
     /**
@@ -227,14 +227,14 @@ final class Attempt
         $this->isUnsure = $this->isUnsure || $error instanceof ConnectionLost;
         if (!Failures::isTransient($error) || $this->left() <= 0 && $this->tries >= 2) {
             if (!$this->isUnsure && !$this->stood) {
-                $this->mayStand = false; // an error reply changes nothing
+                $this->mayBeOnServer = false; // an error reply changes nothing
             }
             throw $error;
         }
         $longest = $this->request->options->wait > 0 ? min(0.5, 0.01 * 2 ** min($this->tries, 6)) : 0.01;
         $pause = $longest * random_int(500, 1000) / 1000;
         Clock::pause($this->request->options->wait > 0 ? min($pause, $this->left()) : $pause);
-        $this->goOn();
+        $this->checkpoint();
     }
 
     /** The key may have moved to another server. The connection of a session has other locks. */
@@ -254,7 +254,7 @@ final class Attempt
     private function byBlocking(): Grant
     {
         do {
-            $this->goOn();
+            $this->checkpoint();
             $this->usesConnection = true;
             $piece = max(0.001, min($this->left(), self::PIECE));
             $began = Clock::now();
@@ -265,7 +265,7 @@ final class Attempt
                     return $grant;
                 }
             } elseif (Clock::now() < $began + $piece - self::SLACK && $this->left() > self::SLACK) {
-                $this->mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
+                $this->mayBeOnServer = false; // LOCK.CANCEL, or CLIENT UNBLOCK
                 throw Failures::refused($this->request->name);
             }
         } while ($this->left() > 0);
@@ -313,7 +313,7 @@ final class Attempt
             if ($grant !== null) {
                 return $grant;
             }
-            $this->mayStand = $this->stood || $this->isUnsure;
+            $this->mayBeOnServer = $this->stood || $this->isUnsure;
             if ($this->left() <= 0) {
                 throw $this->over();
             }
@@ -326,7 +326,7 @@ final class Attempt
             }
         }
         Clock::pause(min(random_int(50, 150) / 1000, $this->left()));
-        $this->goOn();
+        $this->checkpoint();
         return null;
     }
 
@@ -351,7 +351,7 @@ final class Attempt
     {
         $module = $this->resources->module;
         for ($message = null; $this->left() > 0;) {
-            $this->goOn();
+            $this->checkpoint();
             if ($message !== 'granted' && !$module->isMissing()) {
                 return null;
             }
@@ -367,9 +367,9 @@ final class Attempt
             if ($ms instanceof Grant) {
                 return $ms;
             }
-            $message = $news->wait(min((int) $ms / 1000, max(0.0, $this->left())), $this->goOn(...));
+            $message = $news->wait(min((int) $ms / 1000, max(0.0, $this->left())), $this->checkpoint(...));
             if ($message === 'cancelled') {
-                $this->mayStand = false;
+                $this->mayBeOnServer = false;
                 throw Failures::refused($this->request->name);
             }
         }
@@ -377,9 +377,9 @@ final class Attempt
     }
 
     /** Throws if the caller has given up, or a signal handler throws or closes the manager. */
-    private function goOn(): void
+    private function checkpoint(): void
     {
-        $this->wereAsync && Signals::deliver();
+        $this->wasAsync && Signals::deliver();
         if ($this->resources->isClosed) {
             throw new LockMisuseException($this->request->name, 'its Locks are closed');
         }
@@ -392,7 +392,7 @@ final class Attempt
     {
         // A place in the module's queue delays no other attempt; a place in the script's queue does.
         $isByScript = $this->calls === $this->resources->module->portable;
-        $this->mayStand = $isByScript && ($this->stood || $this->isUnsure);
+        $this->mayBeOnServer = $isByScript && ($this->stood || $this->isUnsure);
         return $this->request->options->wait > 0 ? $this->timedOut() : $this->refused();
     }
 
@@ -444,10 +444,10 @@ final class Attempt
      */
     private function leaveQueue(): void
     {
-        if ($this->mayStand) {
+        if ($this->mayBeOnServer) {
             $this->cancel();
             $this->id = self::newId();
-            $this->mayStand = $this->stood = $this->isUnsure = false;
+            $this->mayBeOnServer = $this->stood = $this->isUnsure = false;
         }
     }
 
@@ -457,7 +457,7 @@ final class Attempt
         $session = $this->session;
         $this->giveBackSession();
         $this->giveBackConnection();
-        if ($this->mayStand) {
+        if ($this->mayBeOnServer) {
             $this->cancel();
         }
         $session?->settle();

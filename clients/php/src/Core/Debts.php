@@ -28,11 +28,11 @@ final class Debts implements \Countable
         if (!$this->debts) {
             return;
         }
-        $wereAsync = Signals::defer();
+        $wasAsync = Signals::defer();
         try {
             $this->settleAll();
         } finally {
-            $wereAsync && Signals::restore();
+            $wasAsync && Signals::restore();
         }
     }
 

@@ -57,8 +57,8 @@ final class Engine
             return $this->again($outer);
         }
         $hooks = $this->resources->hooks;
-        $wereAsync = Signals::defer();
-        $attempt = new Attempt($this->resources, $this->keeper, $request, $while, $wereAsync);
+        $wasAsync = Signals::defer();
+        $attempt = new Attempt($this->resources, $this->keeper, $request, $while, $wasAsync);
         try {
             $hold = new Hold($request, $attempt->run(), $attempt->began, $this->resources->pid);
             $held = new Held($this->keeper, $this->release, $hold);
@@ -70,9 +70,9 @@ final class Engine
             $this->resources->notify($hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
             throw $error;
         } finally {
-            $wereAsync && !isset($held) && Signals::restore();
+            $wasAsync && !isset($held) && Signals::restore();
         }
-        return $this->handOver($held, $wereAsync);
+        return $this->handOver($held, $wasAsync);
     }
 
     /**
@@ -100,10 +100,10 @@ final class Engine
      * @param H $held
      * @return H
      */
-    public function handOver(Held $held, bool $wereAsync): Held
+    public function handOver(Held $held, bool $wasAsync): Held
     {
         try {
-            $wereAsync && Signals::restore();
+            $wasAsync && Signals::restore();
             return $held; // inside the try: PHP handles signals after a jump, and the end of a try is one
         } catch (\Throwable $error) { // the caller never receives the grant
             try {
@@ -166,10 +166,10 @@ final class Engine
     /** Counts one more acquire(), unless a signal handler throws: then its caller does not receive the Held. */
     private function again(Held $held): Held
     {
-        $wereAsync = Signals::defer();
+        $wasAsync = Signals::defer();
         ++$held->hold->entries;
         try {
-            $wereAsync && Signals::restore();
+            $wasAsync && Signals::restore();
             return $held;
         } catch (\Throwable $error) {
             --$held->hold->entries;

@@ -213,7 +213,7 @@ final class Keeper
     /** Records that the server no longer knows the grant. */
     private function taken(Hold $hold): void
     {
-        $this->lose($hold, 'somebody has taken it away', isGone: true);
+        $this->lose($hold, 'somebody else has taken it', isGone: true);
     }
 
     private function lose(Hold $hold, string $why, bool $isGone = false): void

@@ -52,24 +52,24 @@ final class News
     /**
      * Returns the next message's text, or null if it is time to ask again.
      *
-     * @param \Closure(): void $goOn throws if the caller has given up
+     * @param \Closure(): void $checkpoint throws if the caller has given up
      */
-    public function wait(float $seconds, \Closure $goOn): ?string
+    public function wait(float $seconds, \Closure $checkpoint): ?string
     {
         $end = Clock::now() + ($this->subscription === null ? min($seconds, self::RESEND_DOWN) : $seconds);
         while (($left = $end - Clock::now()) > 0) {
             if ($this->subscription === null) {
                 Clock::pause(min($left, self::PIECE));
-                $goOn();
+                $checkpoint();
                 continue;
             }
             try {
-                $text = $this->subscription->next(min($left, self::PIECE), $goOn);
+                $text = $this->subscription->next(min($left, self::PIECE), $checkpoint);
             } catch (ConnectionLost) {
                 Clock::pause(min(0.05, $left)); // the connection may be lost again and again
                 return null;
             }
-            $goOn();
+            $checkpoint();
             [$kind, $id] = explode(' ', "$text  ");
             if ($id === $this->id) {
                 return $kind;

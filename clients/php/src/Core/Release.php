@@ -48,11 +48,11 @@ final class Release
         if ($hold->isReleased) {
             throw new LockMisuseException($hold->request->name, 'it was released before');
         }
-        $wereAsync = Signals::defer();
+        $wasAsync = Signals::defer();
         try {
             return $this->once($hold, $end);
         } finally {
-            $wereAsync && Signals::restore();
+            $wasAsync && Signals::restore();
         }
     }
 

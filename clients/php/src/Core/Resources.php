@@ -71,11 +71,11 @@ final class Resources
      */
     public function call(string $key, array $words, float $timeout): mixed
     {
-        $wereAsync = Signals::defer();
+        $wasAsync = Signals::defer();
         try {
             return $this->client->call($key, $words, $timeout);
         } finally {
-            $wereAsync && Signals::restore();
+            $wasAsync && Signals::restore();
         }
     }
 

@@ -41,17 +41,17 @@ final class Session
     }
 
     /**
-     * Like Connection::call(), but an exception of $goOn leaves the connection open, and the reply is read later.
+     * Like Connection::call(), but an exception of $checkpoint leaves the connection open, and the reply is read later.
      *
      * @param list<string|int|float> $words
-     * @param \Closure(): void $goOn
+     * @param \Closure(): void $checkpoint
      * @throws ReplyError|ConnectionLost
      */
-    public function call(array $words, float $timeout, \Closure $goOn): mixed
+    public function call(array $words, float $timeout, \Closure $checkpoint): mixed
     {
         $this->due = Clock::now() + $timeout;
         $this->connection->send($words, $timeout);
-        return $this->connection->reply($this->due - Clock::now(), $goOn);
+        return $this->connection->reply($this->due - Clock::now(), $checkpoint);
     }
 
     /** Adds the hold that the attempt got, and ends its use. */
@@ -103,7 +103,7 @@ final class Session
         if (!$this->connection->isPending()) {
             return $this->connection->isOpen();
         }
-        $wereAsync = Signals::defer(); // an exception from a handler would lose what has been read
+        $wasAsync = Signals::defer(); // an exception from a handler would lose what has been read
         try {
             if ($this->isTaken) {
                 return $this->connection->isOpen();
@@ -113,7 +113,7 @@ final class Session
             }
             return !$this->connection->isClosed();
         } finally {
-            $wereAsync && Signals::restore();
+            $wasAsync && Signals::restore();
         }
     }
 

@@ -24,8 +24,8 @@ final class Address
     }
 
     /**
-     * @param string $host a name, an address or a path; the library may write tls:// in front
-     * @param mixed $auth in the libraries' form: a password, or a user and a password
+     * @param string $host a name, an address or a path; the library may prefix it with tls://
+     * @param mixed $auth in the form that the libraries use: a password, or a user and a password
      * @param array<string, mixed>|null $tls
      */
     public static function of(string $host, int $port, mixed $auth = null, int $database = 0, ?array $tls = null): self

@@ -59,15 +59,15 @@ final class Connection
 
     /**
      * @param list<string|int|float> $words
-     * @param null|\Closure(): void $goOn called when a signal comes during the wait; its exception ends the call
+     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; its exception ends the call
      * @throws ReplyError|ConnectionLost
      */
-    public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
+    public function call(array $words, float $timeout, ?\Closure $checkpoint = null): mixed
     {
         $end = Clock::now() + $timeout;
         $this->send($words, $timeout);
         try {
-            return $this->reply($end - Clock::now(), $goOn);
+            return $this->reply($end - Clock::now(), $checkpoint);
         } finally {
             $this->isPending && $this->close();
         }
@@ -99,17 +99,17 @@ final class Connection
     /**
      * The reply to what was sent. If none comes in time, the connection is closed.
      *
-     * @param null|\Closure(): void $goOn called when a signal comes during the wait; after its exception, the reply is
-     *     still to be read
+     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; after its exception, the
+     *     reply is still to be read
      * @throws ReplyError|ConnectionLost
      */
-    public function reply(float $timeout, ?\Closure $goOn = null): mixed
+    public function reply(float $timeout, ?\Closure $checkpoint = null): mixed
     {
         $end = Clock::now() + $timeout;
         if ($this->isOpen && $this->buffer === '') { // the reply cannot have come yet
-            $this->await($end) || $goOn === null || $goOn();
+            $this->await($end) || $checkpoint === null || $checkpoint();
         }
-        if (!$this->next($end, $goOn, $reply)) {
+        if (!$this->next($end, $checkpoint, $reply)) {
             $this->close();
             throw new ConnectionLost('no reply in time');
         }
@@ -139,12 +139,12 @@ final class Connection
     /**
      * Returns what the server sends on its own; null if nothing came in time. Unlike a call, it can end early.
      *
-     * @param null|\Closure(): void $goOn called when a signal comes during the wait; its exception ends the wait
+     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; its exception ends the wait
      * @throws ConnectionLost
      */
-    public function receive(float $timeout, ?\Closure $goOn = null): mixed
+    public function receive(float $timeout, ?\Closure $checkpoint = null): mixed
     {
-        return $this->next(Clock::now() + $timeout, $goOn, $value) ? $value : null;
+        return $this->next(Clock::now() + $timeout, $checkpoint, $value) ? $value : null;
     }
 
     /** Peeks at the socket, to notice if the other side has closed it. A signal handler may do so during a call. */
@@ -197,10 +197,10 @@ final class Connection
     /**
      * Reads the next reply or message into $value. Returns false if none came in time.
      *
-     * @param null|\Closure(): void $goOn called when a signal comes during the wait; it may close the connection
+     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; it may close the connection
      * @throws ConnectionLost
      */
-    private function next(float $end, ?\Closure $goOn, mixed &$value): bool
+    private function next(float $end, ?\Closure $checkpoint, mixed &$value): bool
     {
         while ($this->isOpen) {
             $at = 0;
@@ -216,8 +216,8 @@ final class Connection
                 throw new ConnectionLost('the server closed the connection');
             } elseif (Clock::now() >= $end) {
                 return false;
-            } elseif (!$this->await($end) && $goOn !== null) {
-                $goOn();
+            } elseif (!$this->await($end) && $checkpoint !== null) {
+                $checkpoint();
             }
         }
         throw new ConnectionLost('the connection is closed');

@@ -20,11 +20,11 @@ use Serverlock\Exception\LockMisuseException;
  */
 final class PhpredisCluster implements Client
 {
-    private const INSTEAD = 1.0;
+    private const FALLBACK_SECONDS = 1.0;
 
     private readonly Router $router;
     private ?DedicatedClient $own = null;
-    private float $insteadUntil = -INF;
+    private float $fallbackUntil = -INF;
 
     /** @param array<string, mixed>|null $tls */
     public function __construct(
@@ -55,12 +55,12 @@ final class PhpredisCluster implements Client
         if ($this->redis->getMode() !== \Redis::ATOMIC) {
             throw new LockMisuseException(Request::shown([$key]), 'its connection is within multi()');
         }
-        if (Clock::now() < $this->insteadUntil) {
+        if (Clock::now() < $this->fallbackUntil) {
             try {
                 $this->own ??= new DedicatedClient($this->known(), $this->prefix(), true);
                 return $this->own->call($key, $words, $timeout);
             } catch (ConnectionLost $error) {
-                $this->insteadUntil = -INF;
+                $this->fallbackUntil = -INF;
                 if (!$error->isFinal) {
                     throw $error;
                 }
@@ -70,7 +70,7 @@ final class PhpredisCluster implements Client
         try {
             return $this->at(substr($key, strlen($this->prefix())), $words); // phpredis adds the prefix for the slot
         } catch (ConnectionLost $error) {
-            $this->insteadUntil = Clock::now() + self::INSTEAD;
+            $this->fallbackUntil = Clock::now() + self::FALLBACK_SECONDS;
             throw $error;
         }
     }

@@ -46,12 +46,12 @@ final class Subscription
     /**
      * The next message; null if none came in time.
      *
-     * @param null|\Closure(): void $goOn called when a signal comes during the wait
+     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait
      * @throws ConnectionLost
      */
-    public function next(float $timeout, ?\Closure $goOn): ?string
+    public function next(float $timeout, ?\Closure $checkpoint): ?string
     {
-        $push = $this->connection->receive($timeout, $goOn);
+        $push = $this->connection->receive($timeout, $checkpoint);
         return is_array($push) && ($push[0] ?? null) === 'message' && is_string($push[2] ?? null) ? $push[2] : null;
     }
 

@@ -37,7 +37,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn named<T: Clone>(map: &Mutex<HashMap<String, T>>, name: &str) -> Result<T, Failure> {
-    locked(map).get(name).cloned().ok_or_else(|| cannot(format!("nothing is called {name}")))
+    locked(map).get(name).cloned().ok_or_else(|| cannot(format!("there is no {name}")))
 }
 
 /// A hold, and the part of it that stays visible when it is gone.

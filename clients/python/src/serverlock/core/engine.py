@@ -32,7 +32,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 PAUSE = 0.02
 # An EXTEND's lease is counted from when the server runs it, so an EXTEND that takes longer than this is sent again.
 LATE_EXTEND = 0.25
-TAKEN_AWAY = "somebody has taken it away"
+TAKEN_AWAY = "somebody else has taken it"
 
 
 class Engine:

@@ -174,7 +174,7 @@ class Timer:
         if reply == 1:
             self._schedule(hold, hold._lease.renew_at)
         elif reply == 0:
-            hold._lose("somebody has taken it away", gone=True)
+            hold._lose("somebody else has taken it", gone=True)
         else:
             self._log.warning("renewing the lock %s failed; trying again: %s", hold.key, reply)
             self._schedule(hold, min(hold._lease.lost_at, now() + max(hold._lease.seconds / 20, 0.01)))

@@ -187,7 +187,7 @@ public final class Hold {
 
     /** Records that the server no longer knows the grant. */
     public void taken() {
-        lose("somebody has taken it away", true);
+        lose("somebody else has taken it", true);
     }
 
     /** Runs the listener once when the lock is lost, or now if it has been. The listener must be quick. */

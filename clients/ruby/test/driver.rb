@@ -28,7 +28,7 @@ class Driver
   include Storm
 
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
-                 moves scopes few_threads half_open queue once default_owner recover_free reentrant].freeze
+                 moves scopes few_threads half_open queue once default_owner recover_free reentrant deadlock].freeze
   MEANS = %w[raise kill timeout].freeze
   OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync,
               "reentrant" => :reentrant }.freeze
@@ -192,7 +192,13 @@ class Driver
   end
 
   def do_acquire(order)
-    kept(order, lock(order, on_lost: lost(order, :hold)).acquire)
+    acquire = -> { kept(order, lock(order, on_lost: lost(order, :hold)).acquire) }
+    return acquire.call unless order["within"]
+
+    after = order["cancel_after_ms"]
+    within(order, @scopes[order["within"]].orders) do
+      after ? Timeout.timeout(after / 1000.0, Cancelled) { acquire.call } : acquire.call
+    end
   end
 
   def held(order)

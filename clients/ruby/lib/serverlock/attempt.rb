@@ -15,6 +15,9 @@ module Serverlock
     LONGEST_WAIT_MS = 3_600_000
     # The error codes of a server that rejects NOTIFY, or rejects it on this channel.
     NO_NOTIFY = %w[ERR NOPERM].freeze
+    # After these a session closes its connection, or uses another one.
+    ROLE_CHANGED = %w[READONLY MASTERDOWN LOADING UNBLOCKED].freeze
+    MOVED = %w[MOVED ASK CLUSTERDOWN TRYAGAIN].freeze
 
     def initialize(engine, request)
       @engine = engine
@@ -34,7 +37,7 @@ module Serverlock
     ensure
       unless hold
         @engine.debts.cancel(@request, @id, unanswered: @unanswered) if @open
-        @connection&.close
+        leave_connection
       end
     end
 
@@ -89,7 +92,7 @@ module Serverlock
     # Waits in one of several ways. Returns a hold, or nil if another way may now be better.
     def round
       return poll if polls?
-      return dedicated(piece(PIECE)) if @request.dedicated? && !by_script?
+      return dedicated(waits: true) if @request.dedicated? && !by_script?
       return blocking if @engine.subscription.refused?
 
       granted = alone if @engine.lone.ready? && !by_script?
@@ -120,7 +123,7 @@ module Serverlock
 
     # Asks without waiting, through the application's client or over a connection that stays with the hold.
     def plain
-      @request.dedicated? ? dedicated(0) : grant { [call(command), false] }
+      @request.dedicated? ? dedicated : grant { [call(command), false] }
     end
 
     def command
@@ -247,7 +250,7 @@ module Serverlock
       return hold unless @request.dedicated?
 
       @open = true
-      confirmed = dedicated(0) # its token again, over a connection on which it can be confirmed
+      confirmed = dedicated # its token again, over a connection on which it can be confirmed
       confirmed.predecessor = hold.predecessor if confirmed
       confirmed
     end
@@ -272,11 +275,9 @@ module Serverlock
     end
 
     # Asks over a connection that stays with the hold.
-    def dedicated(wait)
-      @connection ||= @engine.client.connection(@request.keys[0])
-      hold = grant do
-        [call(wait.zero? ? command : @request.acquire(@id, wait:), @connection, wait), wait.positive?]
-      end
+    def dedicated(waits: false)
+      @connection ||= own_connection
+      hold = waits ? blocked(@connection, PIECE) : grant { [call(command, @connection), false] }
       if hold
         @open = true
         confirm(hold)
@@ -285,15 +286,27 @@ module Serverlock
       end
       hold
     rescue ConnectionLost
-      @connection&.close
-      @connection = nil
+      leave_connection
       raise
     rescue ReplyError => e
-      if e.again?
-        @connection&.close
-        @connection = nil
-      end
+      # Other locks may belong to the connection of a session.
+      @connection&.connection&.close if @request.session && ROLE_CHANGED.include?(e.reply_code)
+      leave_connection if e.again? && (!@request.session || [*ROLE_CHANGED, *MOVED].include?(e.reply_code))
       raise
+    end
+
+    def own_connection
+      raise_if_closed
+      key = @request.keys[0]
+      @request.session ? @engine.sessions.take(self, key) : @engine.client.connection(key)
+    end
+
+    def leave_connection
+      connection = @connection
+      @connection = nil
+      return unless connection
+
+      Thread.handle_interrupt(NEVER) { @request.session ? @engine.sessions.give_back(connection) : connection.close }
     end
 
     # WAIT and WAITAOF, right after the grant.
@@ -309,7 +322,7 @@ module Serverlock
                                 "#{', and it is not on disk' if local < 1}", key: @request.name)
         end
       end
-      @request.session ? hold.connection = @connection : @connection.close
+      @request.session ? @engine.sessions.pass(@connection, hold) : @connection.close
     rescue ReplyError => e
       raise Unavailable.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
     end

@@ -95,6 +95,11 @@ module Serverlock
       @library.connection(@sample, key)
     end
 
+    # In a cluster, the name of the node that has the key.
+    def server(key)
+      Thread.handle_interrupt(NEVER) { @library.server(@sample, key) } if cluster?
+    end
+
     def calls
       @library.calls(@sample)
     end

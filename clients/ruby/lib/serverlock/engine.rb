@@ -6,7 +6,7 @@ module Serverlock
   # @private
   class Engine
     attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
-                :callbacks, :watcher, :random, :server_clock
+                :callbacks, :sessions, :random, :server_clock
 
     def initialize(client, logger, hooks, portable:, warn:)
       @client = client
@@ -24,7 +24,7 @@ module Serverlock
       @subscription = Subscription.new(self)
       @blocking = Blocking.new(self)
       @lone = Lone.new(self)
-      @watcher = Watcher.new(self)
+      @sessions = Sessions.new(self)
     end
 
     # Starts a manager thread. It does not keep the process alive, and does not inherit an interrupt mask.
@@ -49,6 +49,7 @@ module Serverlock
       @subscription.close
       @blocking.close
       @lone.close
+      @sessions.close
       @timer.wake
     end
 
@@ -75,7 +76,7 @@ module Serverlock
 
     def census
       { "debts" => @debts.size, "waits" => @subscription.size, "slots" => @client.slots_in_use,
-        "blocking" => @blocking.in_use, "renewals" => @renewals.size }
+        "blocking" => @blocking.in_use, "renewals" => @renewals.size, "sessions" => @sessions.size }
     end
   end
 

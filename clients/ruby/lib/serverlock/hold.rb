@@ -10,7 +10,7 @@ module Serverlock
     Event = Struct.new(:key, :waited, :held)
 
     attr_reader :engine, :request, :id, :token, :lease, :lease_s, :reason, :granted_at, :answered_at
-    attr_accessor :connection, :renews, :looked_at, :predecessor, :scope
+    attr_accessor :session, :renews, :looked_at, :predecessor, :scope
 
     def initialize(engine, request, id, reply, from)
       @engine = engine
@@ -199,6 +199,7 @@ module Serverlock
         @told || []
       end
       leave
+      leave_session
       held = self.held
       told.each { |callback| @engine.callbacks.run(callback, held) } if held
       @engine.tell(:on_lost) { event }
@@ -250,7 +251,7 @@ module Serverlock
       @engine.tell(held ? :on_released : :on_lost) { event }
       held
     ensure
-      @connection&.close if before
+      leave_session if before
     end
 
     # Ends the hold, but its lock stays until then. If that has passed, the lock is released. `is_long`: its lease has
@@ -280,7 +281,7 @@ module Serverlock
       @state = :ended
       leave
       settle
-      @connection&.close
+      leave_session
     end
 
     def released?
@@ -347,16 +348,17 @@ module Serverlock
     end
 
     def drop
-      @scope&.leave
-      @engine.timer.remove(self)
-      @engine.watcher.remove(self) if @connection
-      @connection&.close
+      leave
+      leave_session
     end
 
     def leave
       @scope&.leave
       @engine.timer.remove(self)
-      @engine.watcher.remove(self) if @connection
+    end
+
+    def leave_session
+      @engine.sessions.drop(self) if @session
     end
 
     def settle

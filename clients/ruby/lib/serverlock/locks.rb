@@ -40,7 +40,7 @@ module Serverlock
     #   the host's name and the process ID, as in "web-1:4711"; nil: no label, for keys whose other clients expect a
     #   pure number
     # @param details [Boolean] ask for the last holder, if its lock expired
-    # @param session [Boolean] the lock has its own connection, and ends with it
+    # @param session [Boolean] the lock ends with its connection, which the session locks of a thread share
     # @param replicas [Integer, nil] this many replicas must confirm the grant
     # @param fsync [Boolean] disks must confirm the grant
     # @param replicas_within [Numeric] seconds for both
@@ -267,7 +267,7 @@ module Serverlock
       begin
         held = kind.new(hold)
         engine.timer.add(hold)
-        engine.watcher.add(hold) if hold.connection
+        engine.sessions.keep(hold) if hold.session
         engine.tell(:on_granted) { hold.event(Clock.now - began) }
         given = held
       ensure

@@ -51,11 +51,14 @@ module Serverlock
     def connection(redis, key = nil)
       return Connection.new(redis.dup._client) unless cluster?(redis)
 
-      cluster = redis._client
-      # Finds out if the slot has moved.
-      call(redis, ["lock.check", key, 0]) if key
-      node = cluster.send(:find_node, key && cluster.send(:find_node_key, ["lock.check", key], primary_only: true))
+      node = redis._client.send(:find_node, key && server(redis, key))
       Connection.new(::Redis::Client.new(node.options.dup))
+    end
+
+    # The name of the node in a cluster that has the key, after finding out if the slot has moved.
+    def server(redis, key)
+      call(redis, ["lock.check", key, 0])
+      redis._client.send(:find_node_key, ["lock.check", key], primary_only: true)
     end
 
     # Opens connections of our own for keys anywhere.
@@ -95,6 +98,8 @@ module Serverlock
 
     # @private
     class Connection
+      include Exchange
+
       def initialize(client)
         @client = client
         @fork = Process.pid
@@ -122,9 +127,25 @@ module Serverlock
         @client.connected?
       end
 
-      # The socket, to watch it; nil where the driver does not expose it.
-      def socket
-        @client.connection&.instance_variable_get(:@sock)&.to_io
+      # Sends a command whose reply is read later.
+      def write(command)
+        whole { Redis4.translate { @client.write(command) } }
+      end
+
+      def read
+        whole do
+          Redis4.translate do
+            reply = @client.read
+            raise reply if reply.is_a?(::Redis::CommandError)
+
+            reply
+          end
+        end
+      end
+
+      # What the library reads from; nil where the driver does not expose it.
+      def stream
+        @client.connection&.instance_variable_get(:@sock)
       end
 
       def subscribe(channel, timeout)

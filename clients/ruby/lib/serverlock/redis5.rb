@@ -84,12 +84,16 @@ module Serverlock
       return Connection.new(redis.dup._client) unless cluster?(redis)
 
       translate do
-        # Finds out if the slot has moved.
-        call(redis, ["lock.check", key, 0]) if key
         router = redis._client.send(:router)
-        node = router.find_node(router.find_node_key_by_key(key, primary: true))
+        node = router.find_node(key ? server(redis, key) : router.find_node_key_by_key(key, primary: true))
         Connection.new(::RedisClient.new(node.config))
       end
+    end
+
+    # The name of the node in a cluster that has the key, after finding out if the slot has moved.
+    def server(redis, key)
+      call(redis, ["lock.check", key, 0])
+      translate { redis._client.send(:router).find_node_key_by_key(key, primary: true) }
     end
 
     # Opens connections of our own for keys anywhere.
@@ -128,6 +132,8 @@ module Serverlock
 
     # @private
     class Connection
+      include Exchange
+
       def initialize(client)
         @client = client
         @fork = Process.pid
@@ -151,10 +157,25 @@ module Serverlock
         @client.connected?
       end
 
-      # The socket, to watch it; nil where the driver does not expose it.
-      def socket
-        raw = @messages ? @messages.send(:raw_connection) : @client.instance_variable_get(:@raw_connection)
-        raw&.instance_variable_get(:@io)&.instance_variable_get(:@io)&.to_io
+      # Sends a command whose reply is read later.
+      def write(command)
+        whole { Redis5.translate { raw.write(command) } }
+      end
+
+      def read
+        whole do
+          Redis5.translate do
+            reply = raw.read
+            raise reply if reply.is_a?(::RedisClient::Error)
+
+            reply
+          end
+        end
+      end
+
+      # What the library reads from; nil where the driver does not expose it.
+      def stream
+        raw&.instance_variable_get(:@io)&.instance_variable_get(:@io)
       end
 
       def subscribe(channel, timeout)
@@ -195,6 +216,10 @@ module Serverlock
       end
 
       private
+
+      def raw
+        @messages ? @messages.send(:raw_connection) : @client.instance_variable_get(:@raw_connection)
+      end
 
       def within(timeout, &)
         before = @client.read_timeout

@@ -14,6 +14,10 @@ module Serverlock
     end
     NAME = :serverlock_scopes
 
+    def self.caller
+      Fiber.current_scheduler ? Fiber.current : Thread.current
+    end
+
     # How many of a manager's scopes are open in all threads.
     def self.size(locks)
       Thread.list.sum { |thread| (thread.thread_variable_get(NAME) || []).count { |scope| scope.locks.equal?(locks) } }

@@ -67,7 +67,7 @@ module Scopes
     done = Queue.new
     queue << lambda do
       done << [true, yield]
-    rescue StandardError => e
+    rescue StandardError, Cancelled => e
       done << [false, e]
     end
     went_well, result = done.pop

@@ -118,8 +118,8 @@ fn acquire(request: &Request, id: u64, wait: Duration, channel: Option<&str>, cm
         cmd.arg("NOTIFY").arg(channel);
     }
     share(request, cmd);
-    if let Some(owner) = &request.settings.owner {
-        cmd.arg("OWNER").arg(owner);
+    if let Some(owner) = request.settings.owner.text() {
+        cmd.arg("OWNER").arg(&*owner);
     }
     if request.settings.session {
         cmd.arg("SESSION");
@@ -150,15 +150,21 @@ pub(crate) fn shown(cmd: &Cmd) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::label::Label;
 
     const LEASE: Duration = Duration::from_secs(30);
 
+    fn without_owner(mut request: Request) -> Request {
+        request.settings.owner = Label::Off;
+        request
+    }
+
     fn one(key: &str, sharing: Sharing) -> Request {
-        Request::new(vec![key.into()], LEASE, Form::One, sharing)
+        without_owner(Request::new(vec![key.into()], LEASE, Form::One, sharing))
     }
 
     fn both(sharing: Sharing) -> Request {
-        Request::new(vec!["a".into(), "b".into()], LEASE, Form::Many, sharing)
+        without_owner(Request::new(vec!["a".into(), "b".into()], LEASE, Form::Many, sharing))
     }
 
     fn acquire(wait: Duration, channel: Option<&str>) -> Command<'_> {
@@ -171,7 +177,7 @@ mod tests {
         let words = |request: &Request, command: Command| shown(&command.words(request));
         assert_eq!(words(&report, acquire(Duration::ZERO, None)), "LOCK.ACQUIRE report PX 30000 ID 7");
         assert_eq!(words(&report, acquire(Duration::ZERO, Some("c"))), "LOCK.ACQUIRE report PX 30000 ID 7");
-        report.settings.owner = Some("alice".into());
+        report.settings.owner = Label::Named("alice".into());
         report.settings.session = true;
         report.settings.details = true;
         report.sharing = Sharing::Limit(3);
@@ -187,7 +193,7 @@ mod tests {
         assert_eq!(words(&both, Command::Extend { token: 5, lease: LEASE }), "LOCK.MEXTEND 2 a b 5 PX 30000");
         assert_eq!(words(&both, Command::Release { token: 5 }), "LOCK.MRELEASE 2 a b 5");
         assert_eq!(words(&both, Command::Check { token: 5, number: 1 }), "LOCK.CHECK b 5");
-        let recovery = Request::new(vec!["a".into()], LEASE, Form::Recovery, Sharing::Alone);
+        let recovery = without_owner(Request::new(vec!["a".into()], LEASE, Form::Recovery, Sharing::Alone));
         assert_eq!(words(&recovery, acquire(Duration::ZERO, None)), "LOCK.RECOVER a PX 30000 ID 7");
     }
 

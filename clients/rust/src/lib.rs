@@ -59,6 +59,7 @@ mod failures;
 mod held;
 mod hold;
 mod keep;
+mod label;
 mod leader;
 mod once;
 mod options;

@@ -128,10 +128,17 @@ macro_rules! common_options {
             self
         }
 
-        /// A label that others can see, 1 to 128 visible ASCII characters. It does not affect grants.
+        /// A label that others can see, 1 to 128 visible ASCII characters. It does not affect grants. The default is
+        /// `host:pid`.
         #[must_use]
         pub fn owner(self, owner: impl Into<String>) -> Self {
-            self.with(|it| it.owner = Some(owner.into()))
+            self.with(|it| it.owner = $crate::label::Label::Named(owner.into()))
+        }
+
+        /// No label is sent: for clients of the same lock that expect its value to be a number.
+        #[must_use]
+        pub fn without_owner(self) -> Self {
+            self.with(|it| it.owner = $crate::label::Label::Off)
         }
 
         /// This many replicas must confirm the grant within that time; otherwise the lock is released.

@@ -194,7 +194,9 @@ mod tests {
     const WAITS: Command = Command::Acquire { id: 7, wait: Duration::from_secs(30), channel: Some("c") };
 
     fn request(key: &str, sharing: Sharing) -> Request {
-        Request::new(vec![key.into()], Duration::from_secs(30), Form::One, sharing)
+        let mut request = Request::new(vec![key.into()], Duration::from_secs(30), Form::One, sharing);
+        request.settings.owner = crate::label::Label::Off;
+        request
     }
 
     fn refused(code: &str) -> Reply {

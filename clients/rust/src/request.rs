@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::error::{Error, Kind};
+use crate::label::{LONGEST as LONGEST_OWNER, Label};
 use crate::slot::hash_tag;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -48,7 +49,7 @@ pub(crate) struct Settings {
     pub(crate) session: bool,
     pub(crate) details: bool,
     pub(crate) fsync: bool,
-    pub(crate) owner: Option<String>,
+    pub(crate) owner: Label,
     pub(crate) replicas: u32,
     pub(crate) on_lost: Option<OnLost>,
 }
@@ -63,7 +64,7 @@ impl Default for Settings {
             session: false,
             details: false,
             fsync: false,
-            owner: None,
+            owner: Label::default(),
             replicas: 0,
             on_lost: None,
         }
@@ -145,9 +146,11 @@ impl Request {
         if settings.replicas > 1000 {
             return Some(format!("replicas is {}, more than 1000", settings.replicas));
         }
-        let owner = settings.owner.as_deref()?;
-        let is_owner = (1..=128).contains(&owner.len()) && owner.bytes().all(|byte| byte.is_ascii_graphic());
-        (!is_owner).then(|| format!("owner is {owner:.140?}, not 1 to 128 visible ASCII characters without a space"))
+        let Label::Named(owner) = &settings.owner else { return None };
+        let is_owner = (1..=LONGEST_OWNER).contains(&owner.len()) && owner.bytes().all(|byte| byte.is_ascii_graphic());
+        (!is_owner).then(|| {
+            format!("owner is {owner:.140?}, not 1 to {LONGEST_OWNER} visible ASCII characters without a space")
+        })
     }
 
     /// The key that selects the server.
@@ -308,7 +311,7 @@ mod tests {
             ("lease is", |it| it.lease = TEN_YEARS + MILLISECOND),
             ("n is 0", |it| it.sharing = Sharing::Limit(0)),
             ("n is 4097", |it| it.sharing = Sharing::Limit(4097)),
-            ("owner is \"two words\"", |it| it.settings.owner = Some("two words".into())),
+            ("owner is \"two words\"", |it| it.settings.owner = Label::Named("two words".into())),
             ("within is 0ns", |it| it.settings.within = Duration::ZERO),
             ("at_least is", |it| it.settings.at_least = Duration::MAX),
         ];

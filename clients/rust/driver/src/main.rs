@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 20] = [
+const CAN: [&str; 21] = [
     "sentinel",
     "cluster",
     "tls",
@@ -34,6 +34,7 @@ const CAN: [&str; 20] = [
     "half_open",
     "queue",
     "once",
+    "default_owner",
 ];
 
 /// Sends warnings to stderr.

@@ -206,6 +206,8 @@ macro_rules! lock_of {
         }
         if let Some(owner) = order.get("owner").as_str() {
             lock = lock.owner(owner);
+        } else if order.has("owner") {
+            lock = lock.without_owner();
         }
         if order.is("details") {
             lock = lock.details();
@@ -231,6 +233,8 @@ macro_rules! once_of {
         }
         if let Some(owner) = order.get("owner").as_str() {
             once = once.owner(owner);
+        } else if order.has("owner") {
+            once = once.without_owner();
         }
         once.on_lost($crate::order::report_loss("scope", order.text("scope"), std::time::Duration::ZERO))
     }};

@@ -258,6 +258,8 @@ impl Player {
                 let mut leader = locks.leader(order.key()?, order.span("lease_ms")?);
                 if let Some(owner) = order.get("owner").as_str() {
                     leader = leader.owner(owner);
+                } else if order.has("owner") {
+                    leader = leader.without_owner();
                 }
                 if what == "observe" {
                     let observer = order.text("observer");

@@ -21,10 +21,17 @@ impl Leader {
         Self { lock, campaign: Arc::default() }
     }
 
-    /// A label that others can see, 1 to 128 visible ASCII characters.
+    /// A label that others can see, 1 to 128 visible ASCII characters. The default is `host:pid`.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.lock = self.lock.owner(owner);
+        self
+    }
+
+    /// No label is sent.
+    #[must_use]
+    pub fn without_owner(mut self) -> Self {
+        self.lock = self.lock.without_owner();
         self
     }
 

@@ -14,12 +14,13 @@ use crate::command::Command;
 use crate::connection::Connection;
 use crate::connections::Turn;
 use crate::error::{Error, Kind};
-use crate::failures::{Call, Failure, patient};
+use crate::failures::{Call, Failure, field, patient, text};
 use crate::hold::Grant;
+use crate::portable::Sending;
 use crate::random::{part_of, random};
-use crate::request::Request;
+use crate::request::{Form, Request};
 use crate::resources::Resources;
-use crate::sync::{Signal, first};
+use crate::sync::{First, Signal, first};
 
 /// How long a cancelled caller waits until its attempt is withdrawn. After that, the withdrawal continues in the
 /// background.
@@ -179,7 +180,7 @@ impl Attempt {
             return Ok(Some(grant));
         }
         if self.left().is_zero() {
-            return Err(if waits { self.timed_out() } else { self.refused() });
+            return Err(if waits { self.timed_out() } else { Box::pin(self.not_granted()).await });
         }
         if let Some(grant) = Box::pin(self.alone()).await? {
             return Ok(Some(grant));
@@ -224,6 +225,27 @@ impl Attempt {
 
     pub(crate) fn refused(&self) -> Failure {
         self.error(Kind::Refused, "somebody else has it")
+    }
+
+    /// The error of an attempt without a wait. After a RECOVER, it says whether the lock is free.
+    async fn not_granted(&mut self) -> Failure {
+        if self.request.form == Form::Recovery && self.is_free().await {
+            return self.error(Kind::Refused, "there is nothing to recover: the lock is free");
+        }
+        self.refused()
+    }
+
+    /// Whether the server replies that the lock is free. It may not allow this user to ask.
+    async fn is_free(&mut self) -> bool {
+        let (resources, request) = (Arc::clone(&self.resources), Arc::clone(&self.request));
+        let sending = if self.is_portable {
+            Sending::to_script(&resources.portable, &request, Command::Info)
+        } else {
+            Sending::to_module(&request, Command::Info)
+        };
+        let asked = first(resources.send(sending, resources.reach.timeout, Duration::ZERO), self.cancel.wait()).await;
+        let First::Left(Ok(info)) = asked else { return false };
+        field(&info, "state").is_some_and(|state| text(state) == "free")
     }
 
     pub(crate) fn timed_out(&self) -> Failure {

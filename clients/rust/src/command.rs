@@ -32,6 +32,8 @@ pub(crate) enum Command<'a> {
         id: u64,
         channel: &'a str,
     },
+    /// Asks for the state of the lock.
+    Info,
     /// Requests the shortest lease under an attempt's ID. The reply is the attempt's token if it was granted. Only for
     /// the script.
     Probe {
@@ -53,6 +55,7 @@ impl Command<'_> {
             Self::Release { .. } => ("LOCK.RELEASE", "lock_release"),
             Self::Check { .. } => ("LOCK.CHECK", "lock_check"),
             Self::Cancel { .. } => ("LOCK.CANCEL", "lock_cancel"),
+            Self::Info => ("LOCK.INFO", "lock_info"),
         }
     }
 
@@ -102,6 +105,7 @@ impl Command<'_> {
                 cmd.arg("ID").arg(id).arg("NOTIFY").arg(channel);
                 share(request, cmd);
             }
+            Self::Info => {}
             Self::Probe { id } => _ = cmd.arg("PX").arg(1).arg("ID").arg(id),
         }
     }
@@ -195,6 +199,7 @@ mod tests {
         assert_eq!(words(&both, Command::Check { token: 5, number: 1 }), "LOCK.CHECK b 5");
         let recovery = without_owner(Request::new(vec!["a".into()], LEASE, Form::Recovery, Sharing::Alone));
         assert_eq!(words(&recovery, acquire(Duration::ZERO, None)), "LOCK.RECOVER a PX 30000 ID 7");
+        assert_eq!(words(&recovery, Command::Info), "LOCK.INFO a");
     }
 
     #[test]
@@ -213,6 +218,7 @@ mod tests {
         assert_eq!(call(&pool, false, cancel), "2 {pool} {pool}:queue lock_cancel 1000 -1 ID 7 NOTIFY c LIMIT 3");
         let report = one("a", Sharing::Alone);
         assert_eq!(call(&report, true, waits), "1 a lock_acquire 1000 -1 PX 30000 ID 7");
+        assert_eq!(call(&report, false, Command::Info), "2 a a:queue:{a} lock_info 1000 -1");
         assert_eq!(call(&report, false, Command::Release { token: 5 }), "2 a a:queue:{a} lock_release 1000 -1 5");
         let both = both(Sharing::Alone);
         let queues = "4 a b a:queue:{a} b:queue:{b}";

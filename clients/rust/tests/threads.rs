@@ -160,6 +160,32 @@ fn a_loss_is_reported_once_and_the_guard_fails() {
     assert_eq!(reported.load(Ordering::SeqCst), 1);
 }
 
+/// Such a lock may be shared with clients that expect its value to be a number.
+#[test]
+fn an_owner_that_is_switched_off_is_not_sent() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let held = locks.lock("report", LEASE).acquire().unwrap();
+    assert!(server.info("report", "owner").ends_with(&format!(":{}", std::process::id())));
+    held.release().unwrap();
+    let _held = locks.lock("report", LEASE).without_owner().acquire().unwrap();
+    assert_eq!(server.info("report", "owner"), "");
+}
+
+#[test]
+fn recovering_a_free_lock_says_that_it_is_free() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let report = locks.recover("report", LEASE);
+    let text = || report.acquire().unwrap_err().to_string();
+    assert_eq!(text(), "the lock \"report\": there is nothing to recover: the lock is free");
+    let _held = locks.lock("report", LEASE).acquire().unwrap();
+    assert_eq!(text(), "the lock \"report\": somebody else has it");
+    server.call::<String>(&["ACL", "SETUSER", "default", "-lock.info"]);
+    let unknown = locks.recover("other", LEASE).acquire().unwrap_err();
+    assert_eq!((unknown.kind(), unknown.to_string().contains("free")), (Kind::Refused, false));
+}
+
 /// 64 threads share the connections of one caller, and each call gets its own reply.
 #[test]
 fn many_threads_share_two_connections() {

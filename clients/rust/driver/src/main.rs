@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 21] = [
+const CAN: [&str; 22] = [
     "sentinel",
     "cluster",
     "tls",
@@ -35,6 +35,7 @@ const CAN: [&str; 21] = [
     "queue",
     "once",
     "default_owner",
+    "recover_free",
 ];
 
 /// Sends warnings to stderr.

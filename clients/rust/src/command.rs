@@ -128,7 +128,7 @@ fn acquire(request: &Request, id: u64, wait: Duration, channel: Option<&str>, cm
     if request.settings.session {
         cmd.arg("SESSION");
     }
-    if request.settings.details && request.form == Form::One {
+    if request.settings.details && matches!(request.form, Form::One | Form::Tick) {
         cmd.arg("DETAILS");
     }
 }

@@ -97,9 +97,26 @@ impl Drop for Owner {
     }
 }
 
-/// The methods of a held lock that send nothing, on a type with a field `hold: Arc<Hold>`.
+/// The methods of a held lock that send nothing, on a type with the fields `hold: Arc<Hold>`, `owner: Arc<Owner>` and
+/// `part: Option<Part>`.
 macro_rules! held_methods {
     () => {
+        /// One acquisition.
+        pub(super) fn new(hold: Arc<Hold>, owner: Arc<Owner>) -> Self {
+            Self { hold, owner, part: Some(Part::One) }
+        }
+
+        /// The acquisition of an outermost scope, whose end releases the lock.
+        pub(super) fn outermost(mut self) -> Self {
+            self.part = Some(Part::Whole);
+            self
+        }
+
+        /// Marks the acquisition as released; `None` if the lock stays held.
+        fn end(&mut self) -> Result<Option<Ended>, Error> {
+            self.part.take().map_or(Ok(None), |part| self.hold.release(part))
+        }
+
         /// The key, or the keys, quoted.
         #[must_use]
         pub fn key(&self) -> &str {

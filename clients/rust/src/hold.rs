@@ -84,6 +84,8 @@ struct State {
     sent: Duration,
     lease: Duration,
     is_portable: bool,
+    /// How many acquisitions have not been released.
+    acquired: u32,
     /// Whether the lock was released.
     is_ended: bool,
     /// The server has replied that the grant has ended.
@@ -112,6 +114,15 @@ impl State {
     }
 }
 
+/// The part of a hold that ends with a guard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// One acquisition.
+    One,
+    /// The whole hold, however often it was acquired.
+    Whole,
+}
+
 /// The state of a hold when it ended.
 pub(crate) struct Ended {
     pub(crate) lost: Option<Error>,
@@ -130,6 +141,7 @@ impl Hold {
             sent: grant.sent,
             lease: request.lease,
             is_portable: grant.is_portable,
+            acquired: 1,
             is_ended: false,
             is_gone: false,
             is_renewing: false,
@@ -248,15 +260,36 @@ impl Hold {
 
     /// Marks the hold as released; `None` if it already was.
     pub(crate) fn end(self: &Arc<Self>) -> Option<Ended> {
+        self.release(Part::Whole).ok().flatten()
+    }
+
+    /// Marks this part of the hold as released; `None` if the lock stays held. Fails if the lock is lost but its hold
+    /// has not ended, or if the hold has already been released.
+    pub(crate) fn release(self: &Arc<Self>, part: Part) -> Result<Option<Ended>, Error> {
         let lost = self.inherited().or_else(|| self.lost());
         let mut state = locked(&self.state);
-        if std::mem::replace(&mut state.is_ended, true) {
-            return None;
+        if state.is_ended {
+            return Err(Error::new(Kind::Misuse, &self.request.name, "it was released before"));
         }
+        state.acquired = state.acquired.saturating_sub(1);
+        if part == Part::One && state.acquired > 0 {
+            return lost.map_or(Ok(None), Err);
+        }
+        state.is_ended = true;
         let is_gone = state.is_gone;
         drop(state);
         self.over.fire();
-        Some(Ended { lost, is_gone })
+        Ok(Some(Ended { lost, is_gone }))
+    }
+
+    /// Counts one more acquisition. Returns whether the lock is still held.
+    pub(crate) fn acquire_again(&self) -> bool {
+        let mut state = locked(&self.state);
+        let is_held = state.lost.is_none() && !state.is_ended;
+        if is_held {
+            state.acquired = state.acquired.saturating_add(1);
+        }
+        is_held
     }
 
     pub(crate) fn lost_at(&self) -> Duration {

@@ -59,7 +59,7 @@ impl<T> Outcome<T> {
 
 /// The request of a schedule without options.
 pub(crate) fn request_of(key: &[u8], period: Duration) -> Request {
-    let mut request = Request::new(vec![key.to_vec()], default_lease(period), Form::One, Sharing::Alone);
+    let mut request = Request::new(vec![key.to_vec()], default_lease(period), Form::Tick, Sharing::Alone);
     request.settings.details = true;
     request
 }

@@ -29,6 +29,8 @@ pub(crate) enum Form {
     Many,
     /// Only a lock that was not released.
     Recovery,
+    /// One key, whose lock records that a tick has run.
+    Tick,
 }
 
 /// How many may hold the lock at a time.
@@ -49,6 +51,7 @@ pub(crate) struct Settings {
     pub(crate) session: bool,
     pub(crate) details: bool,
     pub(crate) fsync: bool,
+    pub(crate) reentrant: bool,
     pub(crate) owner: Label,
     pub(crate) replicas: u32,
     pub(crate) on_lost: Option<OnLost>,
@@ -64,6 +67,7 @@ impl Default for Settings {
             session: false,
             details: false,
             fsync: false,
+            reentrant: false,
             owner: Label::default(),
             replicas: 0,
             on_lost: None,
@@ -160,6 +164,13 @@ impl Request {
 
     pub(crate) fn is_exclusive(&self) -> bool {
         self.sharing == Sharing::Alone
+    }
+
+    /// Whether both are of the same kind, for the same keys.
+    pub(crate) fn is_same_lock(&self, other: &Self) -> bool {
+        self.sharing == other.sharing
+            && self.keys.len() == other.keys.len()
+            && self.keys.iter().all(|key| other.keys.contains(key))
     }
 
     /// How long an attempt waits in the queue. A recovery does not wait.

@@ -183,14 +183,62 @@ async fn the_same_lock_within_its_own_scope_is_misuse() {
 }
 
 #[tokio::test]
+async fn a_reentrant_lock_is_known_within_its_scope() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE).reentrant();
+    let (at, again) = (Arc::clone(&server), report.clone());
+    let work = async move |held: &serverlock::aio::Held| {
+        let kept = again.acquire().await?;
+        assert_eq!(kept.token(), held.token());
+        assert_eq!(again.run(async |inner| Ok::<_, Error>(inner.token())).await?, held.token());
+        again.acquire().await?.release().await?;
+        let other = again.clone();
+        assert!(tokio::spawn(async move { other.acquire().await.unwrap_err() }).await.unwrap().is_refused());
+        assert!(!at.is_free("report"));
+        Ok::<_, Error>(kept)
+    };
+    let outer = report.clone();
+    let kept = tokio::spawn(async move { outer.run(work).await }).await.unwrap().unwrap();
+    assert!(server.is_free("report"));
+    assert_eq!(kept.release().await.unwrap_err().kind(), Kind::Misuse);
+    let held = report.acquire().await.unwrap();
+    assert!(report.acquire().await.unwrap_err().is_refused(), "the caller is not known without a scope");
+    held.release().await.unwrap();
+}
+
+/// Although the caller has acquired it again.
+#[tokio::test]
+async fn dropping_the_outermost_scope_releases_a_reentrant_lock() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE).reentrant();
+    let kept = std::sync::Mutex::new(None);
+    let work = async |_: &serverlock::aio::Held| {
+        *kept.lock().unwrap() = Some(report.acquire().await?);
+        std::future::pending::<Result<(), Error>>().await
+    };
+    let mut run = Box::pin(report.run(work));
+    while kept.lock().unwrap().is_none() {
+        assert!(tokio::time::timeout(Duration::from_millis(10), &mut run).await.is_err());
+    }
+    assert!(!server.is_free("report"));
+    drop(run);
+    let at = Arc::clone(&server);
+    eventually("it is free", move || at.is_free("report")).await;
+}
+
+#[tokio::test]
 async fn a_body_runs_once_per_period() {
     let server = started();
     let locks = Locks::new(server.client());
     let nightly = locks.once("nightly", period()).owner("host-7");
     let (at, again) = (Arc::clone(&server), nightly.clone());
+    let same = locks.lock("nightly", LEASE).reentrant();
     let body = async move |held: &serverlock::aio::HeldOnce| {
         assert!(!held.recovered() && held.tick() >= 20_000);
         assert_eq!(again.run(async |_| Ok::<_, Error>(())).await.unwrap_err().kind(), Kind::Misuse);
+        assert_eq!(same.acquire().await.unwrap_err().kind(), Kind::Misuse);
         assert_eq!(at.info("nightly", "owner"), "host-7");
         held.verify().await?;
         Ok::<_, Error>(7)

@@ -186,6 +186,83 @@ fn recovering_a_free_lock_says_that_it_is_free() {
     assert_eq!((unknown.kind(), unknown.to_string().contains("free")), (Kind::Refused, false));
 }
 
+#[test]
+fn a_reentrant_lock_is_released_with_its_last_guard() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE).reentrant();
+    let held = report.acquire().unwrap();
+    let again = report.acquire().unwrap();
+    assert_eq!(again.token(), held.token());
+    again.release().unwrap();
+    drop(report.acquire().unwrap());
+    assert_eq!(report.run(|inner| Ok::<_, Error>(inner.token())).unwrap(), held.token());
+    let other = report.clone();
+    assert_eq!(thread::spawn(move || other.acquire().unwrap_err().kind()).join().unwrap(), Kind::Refused);
+    assert_eq!(locks.lock("report", LEASE).acquire().unwrap_err().kind(), Kind::Misuse);
+    held.check().unwrap();
+    let token = held.token();
+    held.release().unwrap();
+    assert!(server.is_free("report"));
+    let newer = report.acquire().unwrap();
+    assert!(newer.token() > token);
+    let cancel = Cancel::new();
+    cancel.cancel();
+    assert_eq!(report.acquire_unless(&cancel).unwrap_err().kind(), Kind::Cancelled);
+    server.call::<()>(&["DEL", "report"]);
+    let lost = report.run(Held::verify).unwrap_err();
+    assert!(lost.is_lost(), "{lost}");
+    assert!(report.acquire().unwrap().token() > newer.token());
+}
+
+/// A panic ends the scope too.
+#[test]
+fn the_end_of_the_outermost_scope_ends_all_guards_of_a_reentrant_lock() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE).reentrant();
+    let mut kept = None;
+    let work = |_: &Held| {
+        kept = Some(report.acquire()?);
+        report.run(|_| Ok::<_, Error>(()))?;
+        assert!(!server.is_free("report"));
+        panic!("the work panics")
+    };
+    assert!(catch_unwind(AssertUnwindSafe(|| report.run::<(), Error>(work))).is_err());
+    assert!(server.is_free("report"));
+    let kept = kept.unwrap();
+    assert_eq!(kept.check().unwrap_err().kind(), Kind::Lost);
+    let newer = report.acquire().unwrap();
+    assert_eq!(kept.release().unwrap_err().kind(), Kind::Misuse);
+    newer.release().unwrap();
+}
+
+#[test]
+fn a_reentrant_caller_gets_only_the_same_lock_again() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let both = locks.all_of(["a", "b"], LEASE).reentrant();
+    let again = |lock: &serverlock::Lock| lock.acquire().map(|held| held.token()).map_err(|error| error.kind());
+    let work = |held: &Held| {
+        assert_eq!(again(&locks.all_of(["b", "a"], LEASE).reentrant()), Ok(held.token()));
+        for other in [
+            locks.lock("a", LEASE).reentrant(),
+            locks.shared("a", LEASE).reentrant(),
+            locks.all_of(["a", "b", "c"], LEASE).reentrant(),
+            locks.all_of(["a", "b"], LEASE),
+        ] {
+            assert_eq!(again(&other), Err(Kind::Misuse));
+        }
+        Ok::<_, Error>(())
+    };
+    both.run(work).unwrap();
+    let page = locks.shared("page", LEASE).reentrant();
+    let held = page.acquire().unwrap();
+    assert_eq!(again(&page), Ok(held.token()));
+    assert!(again(&locks.shared("page", LEASE)).unwrap() > held.token(), "readers may have several holds");
+    assert_eq!(again(&locks.lock("page", LEASE).reentrant()), Err(Kind::Misuse));
+}
+
 /// 64 threads share the connections of one caller, and each call gets its own reply.
 #[test]
 fn many_threads_share_two_connections() {
@@ -251,6 +328,8 @@ fn a_body_runs_once_per_period() {
     let body = |held: &serverlock::HeldOnce| {
         assert!(!held.recovered() && held.tick() >= 20_000);
         assert_eq!(nightly.run(|_| Ok::<_, Error>(())).unwrap_err().kind(), Kind::Misuse);
+        let same = locks.lock("nightly", LEASE).reentrant();
+        assert_eq!(same.run(|_| Ok::<_, Error>(())).unwrap_err().kind(), Kind::Misuse);
         assert_eq!(server.info("nightly", "owner"), "host-7");
         held.verify()?;
         Ok::<_, Error>(7)

@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 22] = [
+const CAN: [&str; 23] = [
     "sentinel",
     "cluster",
     "tls",
@@ -34,6 +34,7 @@ const CAN: [&str; 22] = [
     "half_open",
     "queue",
     "once",
+    "reentrant",
     "default_owner",
     "recover_free",
 ];

@@ -212,6 +212,9 @@ macro_rules! lock_of {
         if order.is("details") {
             lock = lock.details();
         }
+        if order.is("reentrant") {
+            lock = lock.reentrant();
+        }
         let takes = order.span_or("lost_takes_ms", std::time::Duration::ZERO)?;
         lock.on_lost($crate::order::report_loss($field, order.text($field), takes))
     }};

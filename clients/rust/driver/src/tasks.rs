@@ -341,6 +341,9 @@ enum Own {
 impl Own {
     async fn again(&self, order: &Order) -> Answer {
         match self {
+            Self::Lock(lock) if order.is("nested") => {
+                Ok(lock.run(async |held| Ok::<_, Error>(granted(held.token(), held.predecessor()))).await?)
+            }
             Self::Lock(lock) => Ok(PLAYER.keep(order, lock.acquire().await?)),
             Self::Once(once) => Ok(json!({"outcome": once.run(async |_| Ok::<_, Error>(())).await?.code()})),
         }

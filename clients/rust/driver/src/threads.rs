@@ -300,6 +300,9 @@ enum Own {
 impl Own {
     fn again(&self, order: &Order) -> Answer {
         match self {
+            Self::Lock(lock) if order.is("nested") => {
+                Ok(lock.run(|held| Ok::<_, Error>(granted(held.token(), held.predecessor())))?)
+            }
             Self::Lock(lock) => Ok(PLAYER.keep(order, lock.acquire()?)),
             Self::Once(once) => Ok(json!({"outcome": once.run(|_| Ok::<_, Error>(()))?.code()})),
         }

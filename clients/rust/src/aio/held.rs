@@ -11,14 +11,16 @@ use tokio::runtime::Handle;
 use super::Work;
 use crate::error::Error;
 use crate::held::{Owner, held_methods};
-use crate::hold::Hold;
+use crate::hold::{Ended, Hold, Part};
 
-/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it releases the lock
-/// in the background; if the runtime ends first, the lock ends with its lease.
+/// A held lock, until it is released, dropped or lost. A grant has a second `Held` only if it was acquired again, with
+/// [`reentrant`](super::Lock::reentrant). Dropping it releases the lock in the background; if the runtime ends first,
+/// the lock ends with its lease.
 #[must_use = "the lock is released when this is dropped"]
 pub struct Held {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Arc<Owner>,
+    part: Option<Part>,
 }
 
 impl fmt::Debug for Held {
@@ -40,10 +42,13 @@ impl Held {
     /// This takes at most one call's time-out. After that, the lock is released in the background; if that fails, it
     /// ends with its lease.
     ///
+    /// With [`reentrant`](super::Lock::reentrant), the lock stays held until the last of its `Held`s is released.
+    ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
-    pub async fn release(self) -> Result<(), Error> {
-        let Some(ended) = self.hold.end() else { return Ok(()) };
+    /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end, [`Misuse`](crate::Kind::Misuse) if its
+    /// outermost [`run`](super::Lock::run) has released it.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let Some(ended) = self.end()? else { return Ok(()) };
         let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
         let handle = self.owner.engine.handle().clone();
         to_the_end(handle, Box::pin(async move { owner.engine.release(&hold, ended).await })).await
@@ -79,7 +84,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Some(ended) = self.hold.end() else { return };
+        let Ok(Some(ended)) = self.end() else { return };
         let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
         self.owner.engine.resources.reach.spawn(async move { owner.engine.release(&hold, ended).await });
     }

@@ -55,7 +55,7 @@ impl Leader {
                 (Arc::clone(&self.lock.owner), Arc::clone(&self.campaign), Arc::clone(request));
             let attempt = async move {
                 let hold = campaign.elected(&owner.engine, &wanted).await?;
-                Ok::<_, Error>(hold.map(|hold| Held { hold, owner }))
+                Ok::<_, Error>(hold.map(|hold| Held::new(hold, owner)))
             };
             let Some(held) = Attempted::new(engine, self.campaign.stopped(), attempt).await? else { return Ok(()) };
             lead(self.campaign.begin(&held.hold)).await;

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::held::Owner;
 use crate::options::lock_options;
 use crate::request::Request;
-use crate::scopes::{of_task, refuse_again};
+use crate::scopes::{again, of_task};
 use crate::sync::{First, Signal, first};
 
 /// A description of a lock: it holds nothing, and any number of tasks may use it. Each acquisition returns its own
@@ -47,14 +47,21 @@ impl Lock {
     /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if somebody else
     /// still had it when the wait ended, and any other kind except `Lost`.
     pub async fn acquire(&self) -> Result<Held, Error> {
-        refuse_again(&self.owner.engine.resources, &self.request)?;
-        let (owner, request, cancel) = (Arc::clone(&self.owner), Arc::clone(&self.request), Arc::<Signal>::default());
-        let given_up = Arc::clone(&cancel);
+        Ok(self.acquired().await?.0)
+    }
+
+    /// The hold that this caller has, or a new one, and whether it is new.
+    async fn acquired(&self) -> Result<(Held, bool), Error> {
+        let (engine, owner, cancel) = (&self.owner.engine, Arc::clone(&self.owner), Arc::<Signal>::default());
+        if let Some(hold) = again(engine, &self.request, &cancel)? {
+            return Ok((Held::new(hold, owner), false));
+        }
+        let (request, given_up) = (Arc::clone(&self.request), Arc::clone(&cancel));
         let attempt = async move {
             let hold = owner.engine.acquire(request, given_up).await?;
-            Ok(Held { hold, owner })
+            Ok((Held::new(hold, owner), true))
         };
-        Attempted::new(&self.owner.engine, cancel, attempt).await
+        Attempted::new(engine, cancel, attempt).await
     }
 
     /// Runs the work while the lock is held, then releases the lock. If the lock is lost, the work is dropped where it
@@ -62,9 +69,11 @@ impl Lock {
     ///
     /// # Errors
     /// The work's error; if it has none, or was dropped, [`Lost`](crate::Kind::Lost) if the lock was not held to the
-    /// end. Requesting the same lock within the work is [`Misuse`](crate::Kind::Misuse).
+    /// end. Requesting the same lock within the work is [`Misuse`](crate::Kind::Misuse), unless the request is
+    /// [`reentrant`](Self::reentrant).
     pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
-        let held = self.acquire().await?;
+        let (held, is_new) = self.acquired().await?;
+        let held = if is_new { held.outermost() } else { held };
         let done = {
             let work = of_task(&held.hold, work(&held));
             match first(work, held.hold.over.wait()).await {

@@ -12,7 +12,7 @@ use crate::held::Owner;
 use crate::once::{Outcome, Run, Schedule, begin, finish, held_once_methods};
 use crate::options::once_options;
 use crate::request::Request;
-use crate::scopes::{of_task, refuse_again};
+use crate::scopes::{again, of_task};
 use crate::sync::{First, Signal, first};
 
 /// Describes a body that runs once per period, in one of the processes that ask. It holds nothing, and any number of
@@ -82,13 +82,13 @@ impl Once {
 
     async fn begin(&self) -> Result<Option<HeldOnce>, Error> {
         let engine = &self.owner.engine;
-        refuse_again(&engine.resources, &self.request)?;
+        again(engine, &self.request, &Signal::default())?;
         let schedule = Schedule { request: Arc::clone(&self.request), period: self.period, reruns: self.reruns };
         let (owner, cancel) = (Arc::clone(&self.owner), Arc::<Signal>::default());
         let given_up = Arc::clone(&cancel);
         let attempt = async move {
             let begun = begin(&owner.engine, schedule, given_up).await?;
-            Ok(begun.map(|(hold, run)| HeldOnce { held: Held { hold, owner }, run }))
+            Ok(begun.map(|(hold, run)| HeldOnce { held: Held::new(hold, owner), run }))
         };
         Attempted::new(engine, cancel, attempt).await
     }

@@ -9,10 +9,11 @@ use redis::{Cmd, FromRedisValue};
 use super::runtime::block_on;
 use crate::error::Error;
 use crate::held::{Owner, held_methods};
-use crate::hold::Hold;
+use crate::hold::{Ended, Hold, Part};
 
-/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it releases the
-/// lock, as [`Held::release`] does, but does not report whether it was held to the end.
+/// A held lock, until it is released, dropped or lost. A grant has a second `Held` only if it was acquired again, with
+/// [`reentrant`](super::Lock::reentrant). Dropping it releases the lock, as [`Held::release`] does, but does not report
+/// whether it was held to the end.
 ///
 /// It cannot be copied, or used after it is released:
 ///
@@ -32,6 +33,7 @@ use crate::hold::Hold;
 pub struct Held {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Arc<Owner>,
+    part: Option<Part>,
 }
 
 impl fmt::Debug for Held {
@@ -48,15 +50,17 @@ impl Held {
     /// This takes at most one call's time-out. After that, the lock is released in the background; if that fails, it
     /// ends with its lease.
     ///
+    /// With [`reentrant`](super::Lock::reentrant), the lock stays held until the last of its `Held`s is released.
+    ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
-    pub fn release(self) -> Result<(), Error> {
-        self.end().unwrap_or(Ok(()))
+    /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end, [`Misuse`](crate::Kind::Misuse) if its
+    /// outermost [`run`](super::Lock::run) has released it.
+    pub fn release(mut self) -> Result<(), Error> {
+        self.end()?.map_or(Ok(()), |ended| self.release_now(ended))
     }
 
-    fn end(&self) -> Option<Result<(), Error>> {
-        let ended = self.hold.end()?;
-        Some(block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended)))
+    fn release_now(&self, ended: Ended) -> Result<(), Error> {
+        block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended))
     }
 
     /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
@@ -89,7 +93,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.end() {
+        if let Ok(Some(ended)) = self.end()
+            && let Err(error) = self.release_now(ended)
+        {
             log::debug!("serverlock: {error}");
         }
     }

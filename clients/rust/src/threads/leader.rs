@@ -53,7 +53,7 @@ impl Leader {
         let (owner, request) = (&self.lock.owner, &self.lock.request);
         let handle = owner.engine.handle();
         while let Some(hold) = block_on(handle, self.campaign.elected(&owner.engine, request))? {
-            let held = Held { hold, owner: Arc::clone(owner) };
+            let held = Held::new(hold, Arc::clone(owner));
             let term = self.campaign.begin(&held.hold);
             lead(&term);
             let has_resigned = held.check().is_ok();

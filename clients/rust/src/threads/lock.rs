@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::held::{Cancel, Owner};
 use crate::options::lock_options;
 use crate::request::Request;
-use crate::scopes::{OfThread, refuse_again};
+use crate::scopes::{OfThread, again, remember};
 
 /// A description of a lock: it holds nothing, and any number of threads may use it. Each acquisition returns its own
 /// [`Held`].
@@ -49,11 +49,21 @@ impl Lock {
     /// # Errors
     /// [`Cancelled`](crate::Kind::Cancelled), and those of `acquire`.
     pub fn acquire_unless(&self, cancel: &Cancel) -> Result<Held, Error> {
-        let engine = &self.owner.engine;
-        refuse_again(&engine.resources, &self.request)?;
+        let (held, is_new) = self.acquired(cancel)?;
+        if is_new && self.request.settings.reentrant {
+            remember(&held.hold);
+        }
+        Ok(held)
+    }
+
+    /// The hold that this caller has, or a new one, and whether it is new.
+    fn acquired(&self, cancel: &Cancel) -> Result<(Held, bool), Error> {
+        let (engine, owner) = (&self.owner.engine, Arc::clone(&self.owner));
+        if let Some(hold) = again(engine, &self.request, &cancel.0)? {
+            return Ok((Held::new(hold, owner), false));
+        }
         let attempt = engine.acquire(Arc::clone(&self.request), Arc::clone(&cancel.0));
-        let hold = block_on(engine.handle(), attempt)?;
-        Ok(Held { hold, owner: Arc::clone(&self.owner) })
+        Ok((Held::new(block_on(engine.handle(), attempt)?, owner), true))
     }
 
     /// Runs the work while the lock is held, then releases the lock. Rust cannot stop a thread from outside: longer
@@ -61,7 +71,8 @@ impl Lock {
     ///
     /// # Errors
     /// The work's error; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end. Requesting
-    /// the same lock within the work is [`Misuse`](crate::Kind::Misuse).
+    /// the same lock within the work is [`Misuse`](crate::Kind::Misuse), unless the request is
+    /// [`reentrant`](Self::reentrant).
     pub fn run<T, E: From<Error>>(&self, work: impl FnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
         self.run_unless(&Cancel::new(), work)
     }
@@ -75,7 +86,8 @@ impl Lock {
         cancel: &Cancel,
         work: impl FnOnce(&Held) -> Result<T, E>,
     ) -> Result<T, E> {
-        let held = self.acquire_unless(cancel)?;
+        let (held, is_new) = self.acquired(cancel)?;
+        let held = if is_new { held.outermost() } else { held };
         let scope = OfThread::enter(&held.hold);
         let done = work(&held);
         drop(scope);

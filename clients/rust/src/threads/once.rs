@@ -12,7 +12,7 @@ use crate::held::{Cancel, Owner};
 use crate::once::{Outcome, Run, Schedule, begin, finish, held_once_methods};
 use crate::options::once_options;
 use crate::request::Request;
-use crate::scopes::{OfThread, refuse_again};
+use crate::scopes::{OfThread, again};
 
 /// Describes a body that runs once per period, in one of the processes that ask. It holds nothing, and any number of
 /// threads may use it.
@@ -74,10 +74,10 @@ impl Once {
 
     fn begin(&self, cancel: &Cancel) -> Result<Option<HeldOnce>, Error> {
         let engine = &self.owner.engine;
-        refuse_again(&engine.resources, &self.request)?;
+        again(engine, &self.request, &cancel.0)?;
         let schedule = Schedule { request: Arc::clone(&self.request), period: self.period, reruns: self.reruns };
         let begun = block_on(engine.handle(), begin(engine, schedule, Arc::clone(&cancel.0)))?;
-        Ok(begun.map(|(hold, run)| HeldOnce { held: Held { hold, owner: Arc::clone(&self.owner) }, run }))
+        Ok(begun.map(|(hold, run)| HeldOnce { held: Held::new(hold, Arc::clone(&self.owner)), run }))
     }
 }
 

@@ -3,7 +3,8 @@
 //! It first asks without waiting, over the application's own connection. It joins the queue only if somebody else has
 //! the lock. A single waiter blocks in pieces on one connection; several waiters use NOTIFY, or else block on a few
 //! connections. Without the module, an attempt joins the script's queue with NOTIFY, or polls if it cannot (wait.rs).
-//! Each copy goes to the module or the script, whichever is available at that moment (copy.rs).
+//! An attempt for a session lock blocks on its session's connection from the start (sessions.rs). Each copy goes to the
+//! module or the script, whichever is available at that moment (copy.rs).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use crate::portable::Sending;
 use crate::random::{part_of, random};
 use crate::request::{Form, Request};
 use crate::resources::Resources;
+use crate::sessions::Taken;
 use crate::sync::{First, Signal, first};
 
 /// How long a cancelled caller waits until its attempt is withdrawn. After that, the withdrawal continues in the
@@ -35,6 +37,8 @@ pub(crate) struct Attempt {
     pub(crate) began: Duration,
     tries: u32,
     pub(crate) connection: Option<Arc<Connection>>,
+    /// The session that the connection belongs to.
+    pub(crate) session: Option<Taken>,
     /// The permit for one of the few connections.
     turn: Option<Turn>,
     /// The connection is the one for the manager's only wait: see blocking.rs.
@@ -89,6 +93,7 @@ impl Attempt {
             began: now(),
             tries: 0,
             connection: None,
+            session: None,
             turn: None,
             is_alone: false,
             uses_connection,
@@ -109,8 +114,9 @@ impl Attempt {
     pub(crate) async fn run(mut self) -> Result<Grant, Error> {
         match self.whole().await {
             Ok(mut grant) => {
-                if self.request.settings.session {
-                    grant.connection = self.connection.take();
+                grant.session = self.session.take();
+                if grant.session.is_some() {
+                    self.connection = None;
                 }
                 grant.overdue = std::mem::take(&mut self.overdue);
                 grant.id = self.id;
@@ -169,6 +175,14 @@ impl Attempt {
             return Ok(Some(grant));
         }
         let waits = !self.request.wait().is_zero();
+        // The server must see the wait on the connection that has the session's locks.
+        if waits
+            && self.request.settings.session
+            && !self.resources.is_portable()
+            && let Some(grant) = Box::pin(self.by_blocking()).await?
+        {
+            return Ok(Some(grant));
+        }
         if waits
             && self.resources.subscription.is_up()
             && self.may_notify()
@@ -201,6 +215,7 @@ impl Attempt {
         let resources = &self.resources;
         resources.notifies.load(Ordering::SeqCst)
             && !self.no_notify
+            && !self.request.settings.session
             && (!resources.is_portable() || resources.portable.has_queue(&self.request))
     }
 
@@ -305,9 +320,7 @@ impl Attempt {
             return Err(failure);
         }
         self.tries = self.tries.saturating_add(1);
-        if let Some(connection) = self.connection.clone() {
-            connection.close().await; // the key may have moved to another server
-        }
+        self.leave_connection(failure.code()).await;
         if self.resources.reach.router.is_cluster() && (self.uses_connection || failure.is_connection_lost()) {
             let _ = self.resources.reach.router.refresh(self.resources.reach.timeout).await;
         }
@@ -329,13 +342,23 @@ impl Attempt {
         self.over()
     }
 
+    /// The key may have moved to another server. A session's connection may have other locks.
+    async fn leave_connection(&mut self, code: Option<&str>) {
+        let Some(connection) = self.connection.clone() else { return };
+        match (self.session.is_some(), code) {
+            (false, _) | (true, Some("READONLY" | "MASTERDOWN" | "LOADING" | "UNBLOCKED")) => connection.close().await,
+            (true, Some("MOVED" | "ASK" | "CLUSTERDOWN" | "TRYAGAIN")) => self.give_back_connection().await,
+            _ => {}
+        }
+    }
+
     /// Waits, unless the caller or the manager is done.
     pub(crate) async fn pause(&mut self, span: Duration) {
         let over = first(self.cancel.wait(), self.resources.reach.closed.wait());
         let _ = tokio::time::timeout(span, over).await;
     }
 
-    /// Takes a dedicated connection for the whole attempt: a new one for a session, otherwise one of the shared few.
+    /// Takes a dedicated connection for the whole attempt: that of its session, or one of the shared few.
     pub(crate) async fn take_connection(&mut self) -> Result<(), Failure> {
         self.give_back_connection().await;
         let resources = Arc::clone(&self.resources);
@@ -344,8 +367,11 @@ impl Attempt {
             return Ok(());
         }
         if self.request.settings.session {
-            self.connection = Some(resources.reach.dial(self.request.key()).await?);
-            return Ok(());
+            let group = self.request.settings.group.clone().unwrap_or_default();
+            let session = resources.sessions.take(&group, self.request.key()).await?;
+            self.connection = Some(Arc::clone(session.connection()));
+            self.session = Some(session);
+            return self.over(); // a manager that is being closed closes only connections in use
         }
         let waits = !self.request.wait().is_zero();
         let patience = if waits { self.left() } else { resources.reach.timeout };
@@ -364,6 +390,9 @@ impl Attempt {
 
     pub(crate) async fn give_back_connection(&mut self) {
         let Some(connection) = self.connection.take() else { return };
+        if self.session.take().is_some() {
+            return;
+        }
         if self.turn.is_some() {
             self.resources.connections.give_back(connection).await;
             self.turn = None;
@@ -389,7 +418,15 @@ impl Attempt {
     /// Leaves the queue, and releases a grant whose reply was lost.
     async fn abandon(&mut self, is_reachable: bool) {
         let has_given_up = self.cancel.is_fired();
-        if let (true, Some(connection)) = (has_given_up, self.connection.clone()) {
+        if let Some(session) = self.session.take() {
+            self.connection = None;
+            if let Some(call) = self.settling.take() {
+                self.resources.reach.spawn(async move {
+                    let _ = call.await; // LOCK.CANCEL has ended the wait, or the grant
+                    drop(session);
+                });
+            }
+        } else if let (true, Some(connection)) = (has_given_up, self.connection.clone()) {
             connection.close().await; // a reply in flight must not be read as the reply to another call
         }
         self.give_back_connection().await;

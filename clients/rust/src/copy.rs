@@ -9,12 +9,13 @@ use redis::{Cmd, Value};
 use crate::attempt::{Asked, Attempt};
 use crate::clock::now;
 use crate::command::Command;
+use crate::connection::Connection;
 use crate::error::Kind;
-use crate::failures::{Failure, Reply, number, text};
+use crate::failures::{Call, Failure, Reply, number, text};
 use crate::hold::{Grant, Predecessor};
 use crate::portable::{Sending, info_memory};
 use crate::random::until_next_poll;
-use crate::sync::{First, first};
+use crate::sync::{First, Signal, first};
 
 impl Attempt {
     /// Sends a copy to the module or the script.
@@ -58,9 +59,9 @@ impl Attempt {
             Box::pin(self.take_connection()).await?;
         }
         self.may_be_queued = true;
-        if let Some(connection) = &self.connection {
+        if let Some(connection) = self.connection.clone() {
             self.sent = now();
-            let reply = Box::pin(connection.call(&cmd, timeout, &self.cancel)).await;
+            let reply = Box::pin(self.call_own(connection, cmd, timeout)).await;
             let is_closed = matches!(&reply, Err(Failure::Lost(_) | Failure::GivenUp));
             self.may_run |= is_closed && self.is_portable;
             return reply;
@@ -84,6 +85,22 @@ impl Attempt {
                 self.may_run |= matches!(&reply, Err(Failure::Lost(_))) && self.is_portable;
                 reply
             }
+            First::Right(()) => {
+                self.settling = Some(call);
+                Err(Failure::GivenUp)
+            }
+        }
+    }
+
+    /// One exchange on the attempt's own connection.
+    pub(crate) async fn call_own(&mut self, connection: Arc<Connection>, cmd: Cmd, timeout: Duration) -> Reply {
+        if self.session.is_none() {
+            return connection.call(&cmd, timeout, &self.cancel).await;
+        }
+        // It may have other locks, so it stays open if the caller gives up.
+        let mut call: Call = Box::pin(async move { connection.call(&cmd, timeout, &Signal::default()).await });
+        match first(&mut call, self.cancel.wait()).await {
+            First::Left(reply) => reply,
             First::Right(()) => {
                 self.settling = Some(call);
                 Err(Failure::GivenUp)

@@ -1,6 +1,6 @@
 //! A manager's work: attempts, renewal, and commands for held locks.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Arg, Cmd, Value};
@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 use crate::attempt::Attempt;
 use crate::clock::now;
 use crate::command::Command;
-use crate::connection::Connection;
 use crate::error::{Error, Kind};
 use crate::failures::{Failure, number, text};
 use crate::hold::Hold;
@@ -19,7 +18,7 @@ use crate::renewal::Timer;
 use crate::request::{Request, lease_failure};
 use crate::resources::Resources;
 use crate::route::Router;
-use crate::sync::{Signal, locked};
+use crate::sync::Signal;
 
 const FENCED_BY_MODULE: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end \
                                 return {redis.call(unpack(ARGV, 2))}";
@@ -27,13 +26,12 @@ const FENCED_BY_MODULE: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) ==
 pub(crate) struct Engine {
     pub(crate) resources: Arc<Resources>,
     pub(crate) timer: Arc<Timer>,
-    sessions: Mutex<Vec<Weak<Connection>>>,
 }
 
 impl Engine {
     pub(crate) fn new(handle: Handle, router: Arc<Router>, options: Options) -> Arc<Self> {
         let resources = Arc::new(Resources::new(handle, router, options));
-        Arc::new(Self { resources, timer: Arc::default(), sessions: Mutex::default() })
+        Arc::new(Self { resources, timer: Arc::default() })
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -69,14 +67,15 @@ impl Engine {
             }
         })?;
         let (overdue, id, is_portable) = (std::mem::take(&mut grant.overdue), grant.id, grant.is_portable);
+        let session = grant.session.take();
         let hold = Arc::new(Hold::new(Arc::clone(&self.resources), request, grant, began));
         for late in overdue {
             let weak = Arc::downgrade(&hold);
             let is_held = move || weak.upgrade().is_some_and(|hold| !hold.is_over());
             self.resources.settle_late(&hold.request, late, id, is_portable, is_held);
         }
-        if let Some(connection) = &hold.connection {
-            self.watch(&hold, connection);
+        if let Some(session) = session {
+            hold.join(session.session());
         }
         // The hook is called first, because a hold would be renewed forever if the hook panicked and no caller got it.
         if let Some(granted) = &self.resources.hooks.granted {
@@ -84,21 +83,6 @@ impl Engine {
         }
         self.timer.add(&hold);
         Ok(hold)
-    }
-
-    /// Reports the hold as lost as soon as its session's connection has ended.
-    fn watch(&self, hold: &Arc<Hold>, connection: &Arc<Connection>) {
-        let mut sessions = locked(&self.sessions);
-        sessions.retain(|session| session.strong_count() > 0);
-        sessions.push(Arc::downgrade(connection));
-        drop(sessions);
-        let (hold, connection) = (Arc::downgrade(hold), Arc::clone(connection));
-        self.resources.reach.spawn(async move {
-            connection.ended().await;
-            if let Some(hold) = hold.upgrade() {
-                hold.lose("the connection of its session has closed", true);
-            }
-        });
     }
 
     pub(crate) async fn extend(self: &Arc<Self>, hold: &Arc<Hold>, lease: Duration) -> Result<(), Error> {
@@ -185,7 +169,7 @@ impl Engine {
             ("queue", queue),
             ("waiting", resources.subscription.count()),
             ("connections", resources.connections.in_use()),
-            ("sessions", locked(&self.sessions).iter().filter(|session| session.strong_count() > 0).count()),
+            ("sessions", resources.sessions.count()),
             // The library has a task for each connection.
             ("tasks", self.handle().metrics().num_alive_tasks().saturating_sub(resources.connections.idle())),
         ]
@@ -195,10 +179,5 @@ impl Engine {
         self.resources.reach.closed.fire();
         self.timer.close();
         self.resources.close();
-        for session in std::mem::take(&mut *locked(&self.sessions)) {
-            if let Some(session) = session.upgrade() {
-                session.close_soon();
-            }
-        }
     }
 }

@@ -163,9 +163,9 @@ macro_rules! held_methods {
     };
 }
 
-/// The methods that describe locks, on a type with a field `owner: Arc<Owner>`.
-macro_rules! locks_methods {
-    ($lock:ident, $leader:ident, $once:ident) => {
+/// The methods that describe locks, on a type with the method `described`.
+macro_rules! describing_methods {
+    ($lock:ident) => {
         /// A lock that has one holder at a time.
         pub fn lock(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Alone)
@@ -193,6 +193,19 @@ macro_rules! locks_methods {
         /// attempt does not wait.
         pub fn recover(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
+        }
+    };
+}
+
+/// The methods of a manager, on a type with a field `owner: Arc<Owner>`.
+macro_rules! locks_methods {
+    ($lock:ident, $leader:ident, $once:ident, $session:ident) => {
+        $crate::held::describing_methods!($lock);
+
+        /// Locks with the option `session` that share a connection.
+        #[must_use]
+        pub fn session(&self) -> $session {
+            $session { owner: Arc::clone(&self.owner), group: Arc::default() }
         }
 
         /// A body that runs once per period in one of the processes that ask: for cron jobs. A period is at least 10 s.
@@ -228,4 +241,18 @@ macro_rules! locks_methods {
     };
 }
 
-pub(crate) use {held_methods, locks_methods};
+/// The methods of a group of session locks, on a type with the fields `owner: Arc<Owner>` and `group: Arc<Group>`.
+macro_rules! session_methods {
+    ($lock:ident) => {
+        $crate::held::describing_methods!($lock);
+
+        fn described(&self, keys: Vec<Vec<u8>>, lease: std::time::Duration, form: Form, sharing: Sharing) -> $lock {
+            let mut request = Request::new(keys, lease, form, sharing);
+            request.settings.session = true;
+            request.settings.group = Some(Arc::clone(&self.group));
+            $lock { owner: Arc::clone(&self.owner), request: Arc::new(request) }
+        }
+    };
+}
+
+pub(crate) use {describing_methods, held_methods, locks_methods, session_methods};

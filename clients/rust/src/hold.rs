@@ -10,12 +10,12 @@ use redis::{Cmd, Value};
 
 use crate::clock::now;
 use crate::command::Command;
-use crate::connection::Connection;
 use crate::error::{Error, Kind};
 use crate::failures::{Call, Failure, Reply, number, patient, text};
 use crate::portable::Sending;
 use crate::request::Request;
 use crate::resources::Resources;
+use crate::sessions::{Session, Taken};
 use crate::sync::{Signal, locked};
 
 /// A holder that never released its lock: its work may be half done.
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     pub(crate) sent: Duration,
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) is_portable: bool,
-    pub(crate) connection: Option<Arc<Connection>>,
+    pub(crate) session: Option<Taken>,
     pub(crate) id: u64,
     /// Copies of the request that may still be carried out.
     pub(crate) overdue: Vec<Call>,
@@ -57,7 +57,7 @@ pub(crate) struct Grant {
 
 impl Grant {
     pub(crate) fn new(token: i64, sent: Duration, predecessor: Option<Predecessor>, is_portable: bool) -> Self {
-        Self { token, sent, predecessor, is_portable, connection: None, id: 0, overdue: Vec::new() }
+        Self { token, sent, predecessor, is_portable, session: None, id: 0, overdue: Vec::new() }
     }
 }
 
@@ -70,8 +70,7 @@ pub(crate) struct Hold {
     /// When the granted request was sent.
     pub(crate) requested: Duration,
     pub(crate) granted: Duration,
-    /// Its session's connection.
-    pub(crate) connection: Option<Arc<Connection>>,
+    session: Mutex<Option<Arc<Session>>>,
     /// Fires when the lock is lost or released.
     pub(crate) over: Signal,
     /// The number of this hold's newest entry in the timer.
@@ -158,10 +157,24 @@ impl Hold {
             began,
             requested: grant.sent,
             granted: now(),
-            connection: grant.connection,
+            session: Mutex::default(),
             over: Signal::default(),
             entry: AtomicU64::new(0),
             state: Mutex::new(state),
+        }
+    }
+
+    /// Belongs to this session from now on.
+    pub(crate) fn join(self: &Arc<Self>, session: Arc<Session>) {
+        session.add(self);
+        *locked(&self.session) = Some(session);
+    }
+
+    /// Leaves its session, whose connection closes with the last hold.
+    pub(crate) fn leave_session(self: &Arc<Self>) {
+        let session = locked(&self.session).take();
+        if let Some(session) = session {
+            session.remove(self);
         }
     }
 

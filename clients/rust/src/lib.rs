@@ -29,6 +29,7 @@
 //! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but no hash tag.
 //!
 //! [`Locks::once`] is for cron jobs: of all processes that call it for one tick of a period, one runs the body.
+//! [`Locks::session`] is for callers that hold several locks at a time: the server finds deadlocks among them.
 //!
 //! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
 //!
@@ -74,6 +75,7 @@ mod resources;
 mod route;
 mod scopes;
 mod server_clock;
+mod sessions;
 mod slot;
 mod subscription;
 mod sync;
@@ -90,4 +92,4 @@ pub use once::Outcome;
 pub use options::{Hooks, Options};
 pub use route::Servers;
 #[cfg(feature = "blocking")]
-pub use threads::{Connections, Held, HeldOnce, Leader, Lock, Locks, Observer, Once};
+pub use threads::{Connections, Held, HeldOnce, Leader, Lock, Locks, Observer, Once, Session};

@@ -181,7 +181,8 @@ macro_rules! lock_options {
             self.with(|it| it.wait = wait)
         }
 
-        /// The lock has its own connection, and ends one second after that connection closes. It needs the module.
+        /// The lock has its own connection, and ends one second after that connection closes. It needs the module. The
+        /// locks of a [`Session`](super::Session) have this option, and share a connection.
         #[must_use]
         pub fn session(self) -> Self {
             self.with(|it| it.session = true)

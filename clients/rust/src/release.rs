@@ -28,9 +28,7 @@ impl Engine {
                 self.release_later(hold, left).await
             };
         }
-        if let Some(connection) = &hold.connection {
-            connection.close().await;
-        }
+        hold.leave_session();
         self.ended(hold, outcome, ended.lost)
     }
 

@@ -44,7 +44,7 @@ impl Attempt {
         let mut cmd = Cmd::new();
         cmd.arg(words).arg(replicas).arg(milliseconds(within));
         let timeout = within.saturating_add(self.resources.reach.timeout);
-        connection.call(&cmd, timeout, &self.cancel).await.map_err(|failure| match failure.code() {
+        self.call_own(connection, cmd, timeout).await.map_err(|failure| match failure.code() {
             Some("ERR") => self.error(Kind::Unavailable, format!("the grant cannot be confirmed: {}", failure.text())),
             _ => failure,
         })

@@ -8,6 +8,7 @@ use redis::Value;
 
 use crate::error::{Error, Kind};
 use crate::label::{LONGEST as LONGEST_OWNER, Label};
+use crate::sessions::Group;
 use crate::slot::hash_tag;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -49,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) within: Duration,
     pub(crate) session: bool,
+    /// The group that shares a session's connection; `None`: the lock has its own.
+    pub(crate) group: Option<Arc<Group>>,
     pub(crate) details: bool,
     pub(crate) fsync: bool,
     pub(crate) reentrant: bool,
@@ -65,6 +68,7 @@ impl Default for Settings {
             max_hold: None,
             within: Duration::from_secs(1),
             session: false,
+            group: None,
             details: false,
             fsync: false,
             reentrant: false,

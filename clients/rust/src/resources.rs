@@ -17,6 +17,7 @@ use crate::portable::{Portable, Sending, info_memory};
 use crate::reach::Reach;
 use crate::route::Router;
 use crate::server_clock::ServerClock;
+use crate::sessions::Sessions;
 use crate::subscription::Subscription;
 
 const ASK_FOR_MODULE: Duration = Duration::from_secs(5);
@@ -26,6 +27,7 @@ pub(crate) struct Resources {
     pub(crate) subscription: Arc<Subscription>,
     pub(crate) connections: Connections,
     pub(crate) blocking: Arc<Blocking>,
+    pub(crate) sessions: Sessions,
     pub(crate) clock: ServerClock,
     pub(crate) portable: Portable,
     pub(crate) hooks: Hooks,
@@ -49,6 +51,7 @@ impl Resources {
             subscription: Arc::new(Subscription::new(reach.clone())),
             connections: Connections::new(reach.clone()),
             blocking: Arc::new(Blocking::new(reach.clone())),
+            sessions: Sessions::new(reach.clone()),
             clock: ServerClock::new(reach.clone()),
             reach,
             portable: Portable::new(),
@@ -128,6 +131,7 @@ impl Resources {
         self.subscription.close();
         self.connections.close();
         self.blocking.close();
+        self.sessions.close();
     }
 }
 

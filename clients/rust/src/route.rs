@@ -277,10 +277,20 @@ impl Router {
         Err(last)
     }
 
+    /// The address of the key's server in a cluster.
+    pub(crate) async fn server_of(&self, key: &[u8], timeout: Duration) -> Result<Option<String>, Failure> {
+        Ok(if self.is_cluster() { Some(self.located(key, timeout).await?) } else { None })
+    }
+
     /// Opens a connection to the server that has the key.
     pub(crate) async fn dial(&self, key: &[u8], timeout: Duration) -> Result<Arc<Connection>, Failure> {
-        let address = if self.is_cluster() { Some(self.located(key, timeout).await?) } else { None };
-        let client = self.servers.find(address.as_deref()).await?;
+        let address = self.server_of(key, timeout).await?;
+        self.dial_at(address.as_deref(), timeout).await
+    }
+
+    /// Opens a connection to the server at that address; without an address, to the only server, or the master.
+    pub(crate) async fn dial_at(&self, address: Option<&str>, timeout: Duration) -> Result<Arc<Connection>, Failure> {
+        let client = self.servers.find(address).await?;
         // This runs on a thread of the runtime, because some callers have too small a stack for it.
         match tokio::spawn(async move { Connection::open(&client, timeout).await }).await {
             Ok(connection) => connection,

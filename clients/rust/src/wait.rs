@@ -183,7 +183,7 @@ impl Attempt {
         self.uses_connection = true;
         let outcome = self.piece().await;
         self.uses_connection = self.request.needs_connection();
-        if let (true, Some(connection)) = (self.cancel.is_fired(), &self.connection) {
+        if let (true, None, Some(connection)) = (self.cancel.is_fired(), &self.session, &self.connection) {
             connection.close().await;
         }
         if !self.uses_connection {
@@ -226,8 +226,8 @@ impl Attempt {
     async fn asked_piece(&mut self) -> Result<Piece, Failure> {
         let longest = match (self.is_alone, self.resources.connections.is_crowded()) {
             (true, _) => ALONE_PIECE,
-            (false, true) => CROWDED_PIECE,
-            (false, false) => PIECE,
+            (false, true) if self.session.is_none() => CROWDED_PIECE,
+            _ => PIECE,
         };
         let span = self.left().min(longest).max(Duration::from_millis(1));
         let began = now();

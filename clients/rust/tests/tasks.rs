@@ -182,6 +182,41 @@ async fn the_same_lock_within_its_own_scope_is_misuse() {
     assert!(server.is_free("report"));
 }
 
+/// The test drops the future at each of its steps that awaits something.
+#[tokio::test]
+async fn a_dropped_wait_keeps_the_other_locks_of_its_session() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let theirs = locks.lock("b", LEASE).acquire().await.unwrap();
+    let session = locks.session();
+    let held = session.lock("a", LEASE).acquire().await.unwrap();
+    let (id, wanted) = (server.info("a", "session"), session.lock("b", LEASE).wait(LEASE));
+    for steps in 0..16 {
+        let mut attempt = Box::pin(wanted.acquire());
+        for _ in 0..steps {
+            assert!(tokio::time::timeout(Duration::from_micros(200), &mut attempt).await.is_err());
+        }
+    }
+    let at = Arc::clone(&server);
+    eventually("nobody waits", move || at.info("b", "waiters") == "0").await;
+    held.check().unwrap();
+    assert_eq!(server.info("a", "session"), id);
+    theirs.release().await.unwrap();
+    let begun = std::time::Instant::now();
+    loop {
+        let got = wanted.acquire().await.unwrap();
+        let is_shared = server.info("b", "session") == id;
+        got.release().await.unwrap();
+        if is_shared {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "the session is free for the next attempt");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    held.release().await.unwrap();
+    eventually("no session is left", move || locks.census().contains(&("sessions", 0))).await;
+}
+
 #[tokio::test]
 async fn a_reentrant_lock_is_known_within_its_scope() {
     let server = started();

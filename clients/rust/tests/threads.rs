@@ -263,6 +263,90 @@ fn a_reentrant_caller_gets_only_the_same_lock_again() {
     assert_eq!(again(&locks.lock("page", LEASE).reentrant()), Err(Kind::Misuse));
 }
 
+#[test]
+fn the_locks_of_a_session_share_a_connection_that_closes_with_the_last() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let session = locks.session();
+    let [first, second] = ["a", "b"].map(|key| session.lock(key, 20 * LEASE).acquire().unwrap());
+    let id = server.info("a", "session");
+    assert_eq!(server.info("b", "session"), id);
+    let _alone = locks.lock("c", LEASE).session().acquire().unwrap();
+    assert_ne!(server.info("c", "session"), id);
+    drop(first);
+    second.check().unwrap();
+    assert!(server.is_free("a") && server.info("b", "session") == id);
+    second.release().unwrap();
+    let is_open = || server.call::<String>(&["CLIENT", "LIST"]).contains(&format!("id={id} "));
+    until("its connection is closed", || !is_open());
+    assert_eq!(sessions_of(&locks), 1);
+}
+
+fn sessions_of(locks: &Locks) -> usize {
+    locks.census().into_iter().find(|(name, _)| *name == "sessions").unwrap().1
+}
+
+/// In a scope the package refuses it. This hold has none, so the server finds the cycle.
+#[test]
+fn a_session_that_waits_for_itself_is_a_deadlock() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let session = locks.session();
+    let held = session.lock("a", LEASE).acquire().unwrap();
+    let error = session.lock("a", LEASE).wait(LEASE).acquire().unwrap_err();
+    assert_eq!(error.kind(), Kind::Deadlock, "{error}");
+    held.release().unwrap();
+}
+
+#[test]
+fn a_cancelled_wait_keeps_the_other_locks_of_its_session() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let theirs = locks.lock("b", LEASE).acquire().unwrap();
+    let session = locks.session();
+    let held = session.lock("a", LEASE).acquire().unwrap();
+    let (id, wanted) = (server.info("a", "session"), session.lock("b", LEASE).wait(LEASE));
+    for turn in 0..20 {
+        let (lock, cancel) = (wanted.clone(), Cancel::new());
+        let given_up = cancel.clone();
+        let waiting = thread::spawn(move || lock.acquire_unless(&given_up).map(|_| ()));
+        thread::sleep(Duration::from_millis(turn % 5 * 4));
+        cancel.cancel();
+        assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Cancelled);
+    }
+    until("nobody waits", || server.info("b", "waiters") == "0");
+    held.check().unwrap();
+    assert_eq!(server.info("a", "session"), id);
+    theirs.release().unwrap();
+    let shares = || {
+        let got = wanted.acquire().unwrap();
+        let is_shared = server.info("b", "session") == id;
+        got.release().unwrap();
+        is_shared
+    };
+    until("the session is free for the next attempt", shares);
+    held.release().unwrap();
+    until("no session is left", || sessions_of(&locks) == 0);
+}
+
+#[test]
+fn closing_the_locks_loses_only_sessions_that_wait() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let _theirs = Locks::new(server.client()).lock("b", LEASE).acquire().unwrap();
+    let session = locks.session();
+    let [held, idle] = [&session, &locks.session()].map(|it| it.lock(format!("{it:p}"), LEASE).acquire().unwrap());
+    let wanted = session.lock("b", LEASE).wait(LEASE);
+    let waiting = thread::spawn(move || wanted.acquire().map(|_| ()));
+    until("it waits", || server.info("b", "waiters") == "1");
+    locks.close();
+    assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Misuse);
+    until("it is lost", || held.check().is_err());
+    idle.check().unwrap();
+    idle.release().unwrap();
+    until("nobody waits", || server.info("b", "waiters") == "0");
+}
+
 /// 64 threads share the connections of one caller, and each call gets its own reply.
 #[test]
 fn many_threads_share_two_connections() {

@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 23] = [
+const CAN: [&str; 24] = [
     "sentinel",
     "cluster",
     "tls",
@@ -37,6 +37,7 @@ const CAN: [&str; 23] = [
     "reentrant",
     "default_owner",
     "recover_free",
+    "deadlock",
 ];
 
 /// Sends warnings to stderr.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use serde_json::json;
-use serverlock::aio::{Held, Leader, Lock, Locks, Once};
+use serverlock::aio::{Held, Leader, Lock, Locks, Once, Session};
 use serverlock::{Error, Term, Watch};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -21,6 +21,10 @@ use crate::{answer, say};
 static PLAYER: LazyLock<Player> = LazyLock::new(Player::default);
 static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| Runtime::new().ok());
 
+fn cancelled() -> Failure {
+    Failure { kind: "cancelled", text: "its future was dropped".into() }
+}
+
 /// Carries out one order. Cancelling it drops its future.
 pub(crate) fn player() -> fn(Order) {
     |order| {
@@ -28,7 +32,6 @@ pub(crate) fn player() -> fn(Order) {
         let cancel = Arc::new(Notify::new());
         locked(&PLAYER.pending).insert(n.to_string(), Arc::clone(&cancel));
         let work = async move {
-            let cancelled = || Failure { kind: "cancelled", text: "its future was dropped".into() };
             let outcome = tokio::select! {
                 outcome = PLAYER.play(&order) => outcome,
                 () = cancel.notified() => Err(cancelled()),
@@ -91,6 +94,7 @@ impl Player {
                 locked(&self.objects).insert(order.text("object"), lock);
                 Ok(json!({}))
             }
+            "acquire" if order.has("within") => ordered(order, &named(&self.scopes, &order.text("within"))?.1).await,
             "acquire" => {
                 let held = self.lock(order, true)?.acquire().await?;
                 Ok(self.keep(order, held))
@@ -108,9 +112,7 @@ impl Player {
                 } else {
                     named(&self.scopes, &order.text("scope"))?.1
                 };
-                let (done, outcome) = oneshot::channel();
-                sender.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
-                outcome.await.map_err(|_| cannot("the scope has ended"))?
+                ordered(order, &sender).await
             }
             "cancel" => {
                 if let Some(cancel) = locked(&self.pending).get(&order.get("of").to_string()) {
@@ -237,8 +239,10 @@ impl Player {
     }
 
     async fn scope(&self, order: &Order) -> Answer {
-        let lock = self.lock(order, false)?;
-        let (own, (sender, mut orders)) = (Own::Lock(lock.clone()), mpsc::unbounded_channel());
+        let session = named(&self.locks, &order.text("manager"))?.session();
+        let is_of_session = order.is("session") && !order.has("object");
+        let lock = if is_of_session { lock_of!(session, order, "scope") } else { self.lock(order, false)? };
+        let (own, (sender, mut orders)) = (Own::Lock(lock.clone(), session), mpsc::unbounded_channel());
         let done = lock.run(async |held: &Held| self.work(order, &own, held, sender, &mut orders).await).await;
         if done.is_err() && order.is("stays") {
             let _ = body(&own, &mut orders).await; // the body was dropped: its caller continues
@@ -331,22 +335,38 @@ impl Drop for Stopped {
     }
 }
 
+/// Gives an order to a body.
+async fn ordered(order: &Order, body: &mpsc::UnboundedSender<Ordered>) -> Answer {
+    let (done, outcome) = oneshot::channel();
+    body.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
+    outcome.await.map_err(|_| cannot("the scope has ended"))?
+}
+
 /// What a scope acquired, and can acquire again.
 #[derive(Clone)]
 enum Own {
-    Lock(Lock),
+    Lock(Lock, Session),
     Once(Once),
 }
 
 impl Own {
     async fn again(&self, order: &Order) -> Answer {
         match self {
-            Self::Lock(lock) if order.is("nested") => {
+            Self::Lock(lock, _) if order.is("nested") => {
                 Ok(lock.run(async |held| Ok::<_, Error>(granted(held.token(), held.predecessor()))).await?)
             }
-            Self::Lock(lock) => Ok(PLAYER.keep(order, lock.acquire().await?)),
+            Self::Lock(lock, _) => Ok(PLAYER.keep(order, lock.acquire().await?)),
             Self::Once(once) => Ok(json!({"outcome": once.run(async |_| Ok::<_, Error>(())).await?.code()})),
         }
+    }
+
+    /// Acquires another lock, of the scope's session.
+    async fn acquire(&self, order: &Order) -> Answer {
+        let Self::Lock(_, session) = self else { return Err(cannot("a session in a tick")) };
+        let lock = lock_of!(session, order, "hold");
+        let within = order.span_or("cancel_after_ms", Duration::from_secs(3600))?;
+        let held = tokio::time::timeout(within, lock.acquire()).await.map_err(|_| cancelled())??;
+        Ok(PLAYER.keep(order, held))
     }
 }
 
@@ -361,6 +381,7 @@ async fn body(own: &Own, orders: &mut mpsc::UnboundedReceiver<Ordered>) -> Resul
         let what = order.text("do");
         let outcome = match what.as_str() {
             "again" => own.again(&order).await,
+            "acquire" => own.acquire(&order).await,
             "spawn" => {
                 let ((sender, orders), own) = (mpsc::unbounded_channel(), own.clone());
                 locked(&PLAYER.workers).insert(order.text("worker"), sender);

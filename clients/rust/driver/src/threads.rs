@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Once, Watch};
+use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Once, Session, Watch};
 
 use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, once_of, plain};
 use crate::place::Place;
@@ -80,6 +80,7 @@ impl Player {
                 locked(&self.objects).insert(order.text("object"), lock);
                 Ok(json!({}))
             }
+            "acquire" if order.has("within") => ordered(order, &named(&self.scopes, &order.text("within"))?.1),
             "acquire" => {
                 let held = self.lock(order, true)?.acquire_unless(cancel)?;
                 Ok(self.keep(order, held))
@@ -97,10 +98,7 @@ impl Player {
                 } else {
                     named(&self.scopes, &order.text("scope"))?.1
                 };
-                let (done, outcome) = channel();
-                let gone = |_| cannot("the scope has ended");
-                sender.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
-                outcome.recv().map_err(gone)?
+                ordered(order, &sender)
             }
             "cancel" => {
                 if let Some(cancel) = locked(&self.pending).get(&order.get("of").to_string()) {
@@ -225,8 +223,10 @@ impl Player {
     }
 
     fn scope(&self, order: &Order, cancel: &Cancel) -> Answer {
-        let lock = self.lock(order, false)?;
-        lock.run_unless(cancel, |held| self.work(order, &Own::Lock(lock.clone()), held))?;
+        let session = named(&self.locks, &order.text("manager"))?.session();
+        let is_of_session = order.is("session") && !order.has("object");
+        let lock = if is_of_session { lock_of!(session, order, "scope") } else { self.lock(order, false)? };
+        lock.run_unless(cancel, |held| self.work(order, &Own::Lock(lock.clone(), session.clone()), held))?;
         Ok(json!({}))
     }
 
@@ -290,22 +290,43 @@ fn campaign(leader: &Leader, name: &str) {
     }
 }
 
+/// Gives an order to a body.
+fn ordered(order: &Order, body: &Sender<Ordered>) -> Answer {
+    let (done, outcome) = channel();
+    body.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
+    outcome.recv().map_err(|_| cannot("the scope has ended"))?
+}
+
 /// What a scope acquired, and can acquire again.
 #[derive(Clone)]
 enum Own {
-    Lock(Lock),
+    Lock(Lock, Session),
     Once(Once),
 }
 
 impl Own {
     fn again(&self, order: &Order) -> Answer {
         match self {
-            Self::Lock(lock) if order.is("nested") => {
+            Self::Lock(lock, _) if order.is("nested") => {
                 Ok(lock.run(|held| Ok::<_, Error>(granted(held.token(), held.predecessor())))?)
             }
-            Self::Lock(lock) => Ok(PLAYER.keep(order, lock.acquire()?)),
+            Self::Lock(lock, _) => Ok(PLAYER.keep(order, lock.acquire()?)),
             Self::Once(once) => Ok(json!({"outcome": once.run(|_| Ok::<_, Error>(()))?.code()})),
         }
+    }
+
+    /// Acquires another lock, of the scope's session.
+    fn acquire(&self, order: &Order) -> Answer {
+        let Self::Lock(_, session) = self else { return Err(cannot("a session in a tick")) };
+        let (lock, cancel) = (lock_of!(session, order, "hold"), Cancel::new());
+        if order.has("cancel_after_ms") {
+            let (cancel, after) = (cancel.clone(), order.span("cancel_after_ms")?);
+            thread::spawn(move || {
+                thread::sleep(after);
+                cancel.cancel();
+            });
+        }
+        Ok(PLAYER.keep(order, lock.acquire_unless(&cancel)?))
     }
 }
 
@@ -328,6 +349,7 @@ fn body(own: &Own, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>, 
         let what = order.text("do");
         let outcome = match what.as_str() {
             "again" => own.again(&order),
+            "acquire" => own.acquire(&order),
             "spawn" => {
                 let ((sender, orders), own) = (channel(), own.clone());
                 locked(&PLAYER.workers).insert(order.text("worker"), sender);

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::leader::Leader;
 use super::lock::Lock;
 use super::once::Once;
+use super::session::Session;
 use super::shared::{Asks, Ours, Theirs};
 use crate::engine::Engine;
 use crate::held::{Owner, locks_methods};
@@ -100,5 +101,5 @@ impl Locks {
         Self { owner: Arc::new(Owner { engine: Engine::new(Handle::current(), router, options) }) }
     }
 
-    locks_methods!(Lock, Leader, Once);
+    locks_methods!(Lock, Leader, Once, Session);
 }

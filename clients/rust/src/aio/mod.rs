@@ -5,6 +5,7 @@ mod leader;
 mod lock;
 mod locks;
 mod once;
+mod session;
 mod shared;
 
 pub use held::Held;
@@ -12,6 +13,7 @@ pub use leader::{Leader, Observer};
 pub use lock::Lock;
 pub use locks::Locks;
 pub use once::{HeldOnce, Once};
+pub use session::Session;
 
 /// Work that continues in the background when its caller is gone.
 type Work<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;

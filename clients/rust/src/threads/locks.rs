@@ -12,6 +12,7 @@ use super::once::Once;
 use super::pipeline::Pipeline;
 use super::pool::Connections;
 use super::runtime;
+use super::session::Session;
 use crate::engine::Engine;
 use crate::held::{Owner, locks_methods};
 use crate::options::Options;
@@ -98,5 +99,5 @@ impl Locks {
         Self { owner: Arc::new(Owner { engine: Engine::new(handle, router, options) }) }
     }
 
-    locks_methods!(Lock, Leader, Once);
+    locks_methods!(Lock, Leader, Once, Session);
 }

@@ -9,6 +9,7 @@ mod once;
 mod pipeline;
 mod pool;
 mod runtime;
+mod session;
 
 pub use held::Held;
 pub use leader::{Leader, Observer};
@@ -16,3 +17,4 @@ pub use lock::Lock;
 pub use locks::Locks;
 pub use once::{HeldOnce, Once};
 pub use pool::Connections;
+pub use session::Session;

@@ -33,13 +33,22 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Sets a label for humans, shown in INFO and in {@link #observe}.
+     * Sets a label for humans, shown in INFO and in {@link #observe}. The default names this process: {@code host:pid}.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
      */
     public Leader owner(String owner) {
         return new Leader(engine, request.withOwner(owner));
+    }
+
+    /**
+     * Sends no label.
+     *
+     * @return a copy with this option
+     */
+    public Leader withoutOwner() {
+        return new Leader(engine, request.withoutOwner());
     }
 
     /**

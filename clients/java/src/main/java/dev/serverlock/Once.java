@@ -2,6 +2,7 @@ package dev.serverlock;
 
 import dev.serverlock.internal.Engine;
 import dev.serverlock.internal.Runs;
+import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.once.Schedule;
 import java.time.Duration;
 import java.util.function.Consumer;
@@ -91,13 +92,22 @@ public final class Once {
     }
 
     /**
-     * Sets a label for humans. It does not affect grants.
+     * Sets a label for humans. It does not affect grants. The default names this process: {@code host:pid}.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
      */
     public Once owner(String owner) {
         return with(schedule.with(request -> request.withOwner(owner)));
+    }
+
+    /**
+     * Sends no label.
+     *
+     * @return a copy with this option
+     */
+    public Once withoutOwner() {
+        return with(schedule.with(Request::withoutOwner));
     }
 
     /**

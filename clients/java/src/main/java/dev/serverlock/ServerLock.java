@@ -65,13 +65,22 @@ public final class ServerLock {
     }
 
     /**
-     * Sets a label for humans. It does not affect grants.
+     * Sets a label for humans. It does not affect grants. The default names this process: {@code host:pid}.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
      */
     public ServerLock owner(String owner) {
         return with(request.withOwner(owner));
+    }
+
+    /**
+     * Sends no label, so that classic clients of the same key read its value as a number.
+     *
+     * @return a copy with this option
+     */
+    public ServerLock withoutOwner() {
+        return with(request.withoutOwner());
     }
 
     /**

@@ -288,9 +288,16 @@ class OnceTest {
         shortest.run(NOTHING);
         shortest.lease(Duration.ofSeconds(5)).owner("bob").maxHold(HOUR).run(NOTHING);
         List<String> second = server.sent("LOCK.ACQUIRE").get(1);
-        assertEquals("2500", server.sent("LOCK.ACQUIRE").get(0).get(3));
+        List<String> first = server.sent("LOCK.ACQUIRE").get(0);
+        assertEquals("2500", first.get(3));
+        assertTrue(
+                first.get(first.indexOf("OWNER") + 1)
+                        .endsWith(":" + ProcessHandle.current().pid()),
+                first.toString());
         assertEquals("5000", second.get(3));
         assertTrue(second.containsAll(List.of("OWNER", "bob", "DETAILS")), second.toString());
+        shortest.withoutOwner().run(NOTHING);
+        assertFalse(server.sent("LOCK.ACQUIRE").get(2).contains("OWNER"));
     }
 
     @Test

@@ -155,6 +155,15 @@ class ShedLockTest {
     }
 
     @Test
+    void withoutAnOwnerTheValueIsANumberForClassicClients() {
+        SimpleLock lock = lock(LONG, Duration.ZERO);
+        assertEquals("", server.info(name, "owner"));
+        String value = server.client.get(name);
+        assertTrue(value.matches("\\d{10}\\.\\d+"), value);
+        lock.unlock();
+    }
+
+    @Test
     void eightThreadsNeverWorkAtTheSameTime() throws Exception {
         int[] counters = new int[2];
         LockingTaskExecutor executor = new DefaultLockingTaskExecutor(provider);

@@ -68,7 +68,7 @@ public final class ServerLockProvider implements ExtensibleLockProvider {
         try {
             ServerLock lock = locks.lock(prefix + configuration.getName(), lease(configuration))
                     .maxHold(SHORTEST);
-            Held held = (owner == null ? lock : lock.owner(owner)).acquire();
+            Held held = (owner == null ? lock.withoutOwner() : lock.owner(owner)).acquire();
             return Optional.of(new Lock(configuration, held));
         } catch (LockRefusedException somebodyElse) {
             return Optional.empty();

@@ -57,7 +57,8 @@ interface Library {
                 "scopes",
                 "few_threads",
                 "half_open",
-                "once"));
+                "once",
+                "default_owner"));
         all.addAll(List.of(more));
         return all;
     }

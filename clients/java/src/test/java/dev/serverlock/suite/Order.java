@@ -91,7 +91,8 @@ final class Order {
         lock = when(order.has("wait_ms"), lock, it -> it.waiting(span(order.get("wait_ms"))));
         lock = when(order.has("at_least_ms"), lock, it -> it.atLeast(span(order.get("at_least_ms"))));
         lock = when(order.has("max_hold_ms"), lock, it -> it.maxHold(span(order.get("max_hold_ms"))));
-        lock = when(order.has("owner"), lock, it -> it.owner(text(order, "owner")));
+        String owner = text(order, "owner");
+        lock = when(order.has("owner"), lock, it -> owner == null ? it.withoutOwner() : it.owner(owner));
         lock = when(is(order, "session"), lock, ServerLock::session);
         lock = when(is(order, "details"), lock, ServerLock::details);
         lock = when(
@@ -107,7 +108,8 @@ final class Order {
         once = when(order.has("lease_ms"), once, it -> it.lease(lease(order)));
         once = when(order.has("rerun"), once, it -> it.rerun(is(order, "rerun")));
         once = when(order.has("max_hold_ms"), once, it -> it.maxHold(span(order.get("max_hold_ms"))));
-        return when(order.has("owner"), once, it -> it.owner(text(order, "owner")));
+        String owner = text(order, "owner");
+        return when(order.has("owner"), once, it -> owner == null ? it.withoutOwner() : it.owner(owner));
     }
 
     private static <T> T when(boolean isSo, T described, UnaryOperator<T> option) {

@@ -357,7 +357,8 @@ final class Player {
             default -> {
                 Leader campaign = manager(order).leader(Order.key(order), Order.span(order.get("lease_ms")));
                 if (order.has("owner")) {
-                    campaign = campaign.owner(Order.text(order, "owner"));
+                    String owner = Order.text(order, "owner");
+                    campaign = owner == null ? campaign.withoutOwner() : campaign.owner(owner);
                 }
                 if (name.equals("observe")) {
                     String observer = Order.text(order, "observer");

@@ -3,6 +3,7 @@ package dev.serverlock.internal.command;
 import dev.serverlock.LockArgumentException;
 import dev.serverlock.LockLostException;
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Owner;
 import dev.serverlock.internal.wire.Words;
 import java.time.Duration;
 import java.util.Arrays;
@@ -47,7 +48,7 @@ public final class Request implements Cloneable {
     private boolean wantsDetails;
     private boolean isFsync;
     private int replicas;
-    private String owner;
+    private String owner = Owner.hostAndPid(); // null for none
     private Consumer<LockLostException> onLost;
 
     private byte[][] head;
@@ -139,13 +140,17 @@ public final class Request implements Cloneable {
     public Request withOwner(String value) {
         boolean isGood = value != null
                 && !value.isEmpty()
-                && value.length() <= 128
-                && value.chars().allMatch(letter -> letter >= '!' && letter <= '~');
+                && value.length() <= Owner.LONGEST
+                && value.chars().allMatch(Owner::isVisible);
         if (!isGood) {
             String shown = value == null ? "null" : "\"" + value.substring(0, Math.min(140, value.length())) + "\"";
             throw wrong("owner is " + shown + ", not 1 to 128 visible ASCII characters without a space");
         }
         return with(copy -> copy.owner = value);
+    }
+
+    public Request withoutOwner() {
+        return with(copy -> copy.owner = null);
     }
 
     public Request withSession() {

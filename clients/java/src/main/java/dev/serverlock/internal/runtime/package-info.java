@@ -1,2 +1,2 @@
-/** Time, threads and log: what a manager needs from the JVM. */
+/** Time, threads, log and the process: what a manager needs from the JVM. */
 package dev.serverlock.internal.runtime;

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.LockArgumentException;
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Owner;
 import dev.serverlock.internal.wire.Words;
 import java.time.Duration;
 import java.util.Arrays;
@@ -19,7 +20,7 @@ class RequestTest {
 
     private static Request request(String... keys) {
         Request.Form form = keys.length > 1 ? Request.Form.MANY : Request.Form.ONE;
-        return new Request(Arrays.stream(keys).map(Words::bytes).toList(), LEASE, form, false, null);
+        return new Request(Arrays.stream(keys).map(Words::bytes).toList(), LEASE, form, false, null).withoutOwner();
     }
 
     private static String text(byte[][] words) {
@@ -36,6 +37,19 @@ class RequestTest {
         assertEquals("LOCK.MRELEASE 2 a b 9", text(request("a", "b").release(9)));
         assertEquals("LOCK.EXTEND a 9 PX 1", text(request("a").extend(9, 1)));
         assertEquals("PX 30000 ID 7", text(request("a").scripted(Words.bytes("7"), 0, null)));
+    }
+
+    @Test
+    void theOwnerIsThisProcessUnlessItIsNamedOrSwitchedOff() {
+        Request plain = new Request(List.of(Words.bytes("a")), LEASE, Request.Form.ONE, false, null);
+        String words = text(plain.acquire(Words.bytes("7"), 0, null));
+        assertEquals("LOCK.ACQUIRE a PX 30000 ID 7 OWNER " + Owner.hostAndPid(), words);
+        assertEquals(
+                words.replace(Owner.hostAndPid(), "me"),
+                text(plain.withOwner("me").acquire(Words.bytes("7"), 0, null)));
+        Request bare = plain.withOwner("me").withoutOwner();
+        assertEquals("LOCK.ACQUIRE a PX 30000 ID 7", text(bare.acquire(Words.bytes("7"), 0, null)));
+        assertThrows(LockArgumentException.class, () -> plain.withOwner(null));
     }
 
     @Test

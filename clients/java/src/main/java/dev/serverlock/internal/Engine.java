@@ -24,7 +24,6 @@ import dev.serverlock.internal.once.ServerClock;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.Router;
-import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Connection;
 import java.util.List;
 import java.util.Set;
@@ -165,8 +164,7 @@ public final class Engine {
 
     /** Returns the reply to LOCK.INFO. Throws ReplyError or ConnectionLost. */
     public Object inspect(Request request) {
-        byte[][] words = new Words(2).add("LOCK.INFO").add(request.key()).done();
-        return resources.router().call(request.key(), words, context.timeout());
+        return resources.router().call(request.key(), request.info(), context.timeout());
     }
 
     /** Closes the manager's connections, and stops renewing. */

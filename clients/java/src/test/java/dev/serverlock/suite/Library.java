@@ -58,7 +58,8 @@ interface Library {
                 "few_threads",
                 "half_open",
                 "once",
-                "default_owner"));
+                "default_owner",
+                "recover_free"));
         all.addAll(List.of(more));
         return all;
     }

@@ -108,7 +108,7 @@ public final class Attempt {
         }
         if (sender.left() <= 0) {
             sender.mayBeKnown = false; // its place in the queue delays nobody
-            throw request.waiting() > 0 ? sender.timedOut() : Errors.refused(request.name());
+            throw sender.refused();
         }
         if ((grant = waiting.alone()) != Grant.NOT_ALONE) {
             return grant;

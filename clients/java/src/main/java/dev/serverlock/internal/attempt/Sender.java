@@ -2,6 +2,7 @@ package dev.serverlock.internal.attempt;
 
 import dev.serverlock.LockException;
 import dev.serverlock.internal.command.Grant;
+import dev.serverlock.internal.command.Portable;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.connection.Connections;
 import dev.serverlock.internal.hold.Debts;
@@ -80,6 +81,26 @@ final class Sender {
 
     LockException timedOut() {
         return Errors.timedOut(request.name(), context.now() - began);
+    }
+
+    /** The error of an attempt that got nil. After RECOVER, it says if the lock is free. */
+    LockException refused() throws InterruptedException {
+        if (request.waiting() > 0) {
+            return timedOut();
+        }
+        return request.isRecovery() && isFree()
+                ? Errors.nothingToRecover(request.name())
+                : Errors.refused(request.name());
+    }
+
+    private boolean isFree() throws InterruptedException {
+        Portable.Send send = words -> resources.router().call(request.key(), words, context.timeout());
+        try {
+            Object reply = isPortable ? resources.portable().info(send, request) : send.send(request.info());
+            return Words.text(Words.field(reply, "state")).equals("free");
+        } catch (ReplyError | ConnectionLost unknown) { // this user may not ask, for example
+            return false;
+        }
     }
 
     /** Throws if the caller was interrupted or the manager is closed. */

@@ -230,7 +230,7 @@ final class Waiting {
             }
             if (sender.left() <= 0) {
                 sender.mayBeKnown = sender.wasQueued || sender.isUnsure;
-                throw request.waiting() > 0 ? sender.timedOut() : Errors.refused(request.name());
+                throw sender.refused();
             }
             if (queues && !waits) {
                 continue;

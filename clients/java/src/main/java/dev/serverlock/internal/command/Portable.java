@@ -47,6 +47,7 @@ public final class Portable {
     private static final byte[] SCRIPT = script();
 
     private static final String DIGEST = digest();
+    private static final byte[][] NO_ARGS = {};
 
     private final Context context;
     private final Router router;
@@ -91,6 +92,10 @@ public final class Portable {
         String name = request.isRecovery() ? "lock_recover" : "lock_acquire";
         byte[][] args = request.scripted(id, channel == null ? 0 : wait, channel);
         return call(send, request, name, args, request.scripted(id, 0, null), isAlone);
+    }
+
+    public Object info(Send send, Request request) throws InterruptedException {
+        return call(send, request, "lock_info", NO_ARGS, NO_ARGS, false);
     }
 
     /** Releases what this ID may have been granted, and ends its wait. */

@@ -369,6 +369,10 @@ public final class Request implements Cloneable {
                 .add(token);
     }
 
+    public byte[][] info() {
+        return new Words(2).add("LOCK.INFO").add(key()).done();
+    }
+
     /** Reads the reply to RELEASE. */
     public boolean wasHeld(Object reply) {
         return reply instanceof Long count && count == (form == Form.MANY ? keys.size() : 1);

@@ -117,6 +117,11 @@ public final class Errors {
         return new LockRefusedException(key, "somebody else has it", null);
     }
 
+    /** For RECOVER. */
+    public static LockException nothingToRecover(String key) {
+        return new LockRefusedException(key, "there is nothing to recover: the lock is free", null);
+    }
+
     public static LockException timedOut(String key, long waited) {
         return new LockTimeoutException(key, "somebody else still had it after " + ms(waited), null);
     }

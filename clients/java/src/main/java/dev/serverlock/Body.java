@@ -11,28 +11,61 @@ final class Body {
 
     private Body() {}
 
+    /** Plays the outermost body of a lock, and then ends the hold. */
     static <T, X extends Exception> T play(Scopes scopes, Held held, ServerLock.Work<T, X> work)
             throws X, InterruptedException {
-        Body body = new Body();
         Hold hold = held.hold();
         scopes.enter(hold);
         boolean hasFailed = true;
         try {
-            hold.onLost(body::stop);
-            T result = work.call(held);
+            T result = run(held, work);
             hasFailed = false;
             return result;
+        } finally {
+            scopes.leave(hold);
+            end(held, hasFailed);
+        }
+    }
+
+    /** Plays a body of a lock that the thread already has. */
+    static <T, X extends Exception> T playAgain(Held held, ServerLock.Work<T, X> work) throws X, InterruptedException {
+        T result = run(held, work);
+        LockLostException lost = held.hold().lost();
+        if (lost != null) {
+            throw new LockLostException(held.key(), Hold.reason(lost), lost);
+        }
+        return result;
+    }
+
+    /** Runs the work, as part of the body that the thread is in, if there is one: a loss interrupts it only once. */
+    private static <T, X extends Exception> T run(Held held, ServerLock.Work<T, X> work)
+            throws X, InterruptedException {
+        if (held.body != null) {
+            return held.body.call(held, work);
+        }
+        Body body = new Body();
+        Runnable stop = body::stop;
+        held.body = body;
+        try {
+            held.hold().onLost(stop);
+            return body.call(held, work);
+        } finally {
+            body.leave();
+            held.hold().forget(stop);
+            held.body = null;
+        }
+    }
+
+    private <T, X extends Exception> T call(Held held, ServerLock.Work<T, X> work) throws X, InterruptedException {
+        try {
+            return work.call(held);
         } catch (Exception error) {
-            LockLostException lost = hold.lost();
-            if (error instanceof InterruptedException && body.hasInterrupted() && lost != null) {
+            LockLostException lost = held.hold().lost();
+            if (error instanceof InterruptedException && hasInterrupted() && lost != null) {
                 LockLostException why = new LockLostException(held.key(), Hold.reason(lost), error);
                 throw why;
             }
             throw error;
-        } finally {
-            body.leave();
-            scopes.leave(hold);
-            end(held, hasFailed);
         }
     }
 

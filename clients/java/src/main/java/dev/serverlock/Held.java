@@ -1,6 +1,7 @@
 package dev.serverlock;
 
 import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.wire.Words;
@@ -28,11 +29,39 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
     private final Engine engine;
     private final Hold hold;
     private final Cleaner.Cleanable cleanable;
+    /** What a loss interrupts. Null while no body runs; only the thread that has the lock uses this field. */
+    Body body;
 
     Held(Engine engine, Hold hold) {
         this.engine = engine;
         this.hold = hold;
         cleanable = CLEANER.register(this, hold::drop);
+    }
+
+    /** Gets the lock for the current thread: the one that it has, if the request is reentrant, or a new one. */
+    static Held acquire(Engine engine, Request request) throws InterruptedException {
+        Held again = again(engine, request);
+        if (again != null && again.hold.enterAgain()) {
+            return again;
+        }
+        Held held = new Held(engine, engine.acquire(request));
+        held.hold.setHeld(held);
+        if (request.isReentrant()) {
+            engine.scopes().enter(held.hold);
+        }
+        return held;
+    }
+
+    /** Returns what the current thread has and gets again; null if there is none. */
+    static Held again(Engine engine, Request request) throws InterruptedException {
+        if (!request.isReentrant()) {
+            return null;
+        }
+        Held held = (Held) engine.again(request);
+        if (held != null && Thread.interrupted()) {
+            throw new InterruptedException("the attempt to get the lock " + request.name() + " was interrupted");
+        }
+        return held;
     }
 
     final Hold hold() {
@@ -95,6 +124,9 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
      * Releases the lock, even if the thread is interrupted. This takes at most one command's time-out. If there is no
      * reply by then, the release continues in the background; at worst the lock expires with its lease.
      *
+     * <p>With {@link ServerLock#reentrant}, each acquisition needs a release. One that is not the last only returns
+     * whether the lock is held.
+     *
      * @return whether the lock was held to the end
      * @throws LockMisuseException if it has already been released
      */
@@ -111,15 +143,28 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
      * @throws LockMisuseException if it has already been released
      */
     public boolean release(Duration later) {
+        long nanos = Clock.nanos(later);
         try {
-            return engine.release(hold, Clock.nanos(later));
+            if (hold.leaveAgain()) {
+                return hold.whyNotHeld() == null;
+            }
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+        return releaseEntirely(nanos);
+    }
+
+    /** Releases the lock, however often it was acquired. later: in nanoseconds. */
+    private boolean releaseEntirely(long later) {
+        try {
+            return engine.release(hold, later);
         } finally {
             forget();
         }
     }
 
     /**
-     * Releases the lock, unless it has already been released.
+     * Releases the lock like {@link #release()}, unless it has already been released.
      *
      * @throws LockLostException if it was not held to the end
      */
@@ -128,9 +173,9 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
         end(this::release);
     }
 
-    /** Leaves a body. */
+    /** Leaves a body, the outermost one of this lock. */
     void leave(boolean hasFailed) {
-        close();
+        end(() -> releaseEntirely(0));
     }
 
     /** Ends the hold, unless it has already been released. way: returns whether the lock was held to the end. */
@@ -143,9 +188,9 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
             return;
         }
         if (!wasHeld) {
-            throw lost != null
-                    ? lost
-                    : new LockLostException(key(), "lost: its grant had ended before it was released", null);
+            // One for each call: an exception cannot be added to itself as a suppressed one.
+            String why = lost == null ? "lost: its grant had ended before it was released" : Hold.reason(lost);
+            throw new LockLostException(key(), why, lost);
         }
     }
 

@@ -3,6 +3,8 @@ package dev.serverlock;
 import dev.serverlock.internal.Engine;
 import dev.serverlock.internal.command.Request;
 import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -11,7 +13,8 @@ import java.util.concurrent.locks.Lock;
 final class LockView implements Lock {
     private final Engine engine;
     private final Request request;
-    private final ThreadLocal<Held> mine = new ThreadLocal<>();
+    /** What each call of lock in this thread got, until its unlock. Null if there is none. */
+    private final ThreadLocal<Deque<Held>> mine = new ThreadLocal<>();
 
     LockView(Engine engine, Request request) {
         this.engine = engine;
@@ -19,16 +22,19 @@ final class LockView implements Lock {
     }
 
     private void acquire(Duration wait) throws InterruptedException {
-        Held before = mine.get();
-        if (before != null && before.hold().whyNotHeld() == null) {
+        Deque<Held> before = mine.get();
+        boolean replaces = before != null && !request.isReentrant();
+        if (replaces && before.peek().hold().whyNotHeld() == null) {
             throw new LockMisuseException(request.name(), "this thread already holds it; it is not reentrant", null);
         }
-        Held held = new Held(engine, engine.acquire(request.withWaiting(wait)));
-        if (before != null) { // that lock was lost
-            engine.scopes().leave(before.hold());
-            before.hold().drop();
+        Held held = Held.acquire(engine, request.withWaiting(wait));
+        if (replaces) { // that lock was lost
+            before.pop().hold().drop();
+        } else if (before == null) {
+            before = new ArrayDeque<>(2);
+            mine.set(before);
         }
-        mine.set(held);
+        before.push(held);
         engine.scopes().enter(held.hold());
     }
 
@@ -83,12 +89,14 @@ final class LockView implements Lock {
 
     @Override
     public void unlock() {
-        Held held = mine.get();
-        if (held == null) {
+        Deque<Held> before = mine.get();
+        if (before == null) {
             throw new IllegalMonitorStateException("the lock " + request.name() + ": this thread does not hold it");
         }
-        mine.remove();
-        engine.scopes().leave(held.hold());
+        Held held = before.pop();
+        if (before.isEmpty()) {
+            mine.remove();
+        }
         held.close();
     }
 

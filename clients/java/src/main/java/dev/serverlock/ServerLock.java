@@ -84,6 +84,17 @@ public final class ServerLock {
     }
 
     /**
+     * Lets a thread that holds the lock get it again: the same {@link Held}. Each acquisition needs a release. Without
+     * this option, asking again throws {@link LockMisuseException}, because code that does so usually does not know
+     * that it is already inside.
+     *
+     * @return a copy with this option
+     */
+    public ServerLock reentrant() {
+        return with(request.withReentrant());
+    }
+
+    /**
      * Gives the lock its own connection. The lock ends one second after that connection closes.
      *
      * @return a copy with this option
@@ -171,13 +182,14 @@ public final class ServerLock {
      * @throws InterruptedException if the thread was interrupted
      */
     public Held acquire() throws InterruptedException {
-        return new Held(engine, engine.acquire(request));
+        return Held.acquire(engine, request);
     }
 
     /**
      * Runs the work while the lock is held. A loss interrupts the thread, and {@link LockLostException} is thrown
      * unless the work throws its own exception. Acquiring the same lock within the work throws
-     * {@link LockMisuseException}.
+     * {@link LockMisuseException}, unless it is {@link #reentrant}. The end of the outermost {@code run} releases the
+     * lock, whatever was acquired within it.
      *
      * @param <X> the type of exception that the work may throw
      * @param work the work
@@ -203,18 +215,30 @@ public final class ServerLock {
      * @throws InterruptedException if the thread was interrupted for a reason other than the loss
      */
     public <T, X extends Exception> T call(Work<T, X> work) throws X, InterruptedException {
-        return Body.play(engine.scopes(), acquire(), work);
+        Held outer = Held.again(engine, request);
+        return outer == null ? Body.play(engine.scopes(), acquire(), work) : Body.playAgain(outer, work);
     }
 
     /**
-     * A view of the lock with the JDK's interface. It is not reentrant: {@code lock} throws {@link LockMisuseException}
-     * in a thread that already holds the lock. {@code unlock} throws {@link LockLostException} if the lock was lost,
-     * and {@link IllegalMonitorStateException} in a thread that does not hold it. {@code lock} and
-     * {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. The view has no conditions.
+     * A view of the lock with the JDK's interface. Unless this lock is {@link #reentrant}, {@code lock} throws
+     * {@link LockMisuseException} in a thread that already holds the lock. {@code unlock} throws
+     * {@link LockLostException} if the lock was lost, and {@link IllegalMonitorStateException} in a thread that does
+     * not hold it. {@code lock} and {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. The
+     * view has no conditions.
      *
      * @return the lock
      */
     public Lock asLock() {
         return new LockView(engine, request);
+    }
+
+    /**
+     * Like {@link #asLock}, but a thread may lock it again, as with {@link java.util.concurrent.locks.ReentrantLock}:
+     * the lock is released by as many calls of {@code unlock} as there were of {@code lock}.
+     *
+     * @return the lock
+     */
+    public Lock asReentrantLock() {
+        return reentrant().asLock();
     }
 }

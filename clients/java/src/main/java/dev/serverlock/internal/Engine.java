@@ -50,6 +50,7 @@ public final class Engine {
 
         @Override
         public void dropped(Hold hold) {
+            scopes.leave(hold);
             timer.forget();
             hold.endSession();
         }
@@ -101,15 +102,18 @@ public final class Engine {
         return serverClock;
     }
 
-    /** Throws LockMisuseException if this thread must not ask for the lock now. */
-    void checkMayAsk(Request request) {
+    /**
+     * Returns the Held that this thread has and gets again; null if there is none. Throws LockMisuseException if it
+     * must not ask for the lock now.
+     */
+    public Object again(Request request) {
         context.checkOpen(request.name());
-        scopes.refuseAgain(request);
+        return scopes.again(request);
     }
 
     /** Throws LockException if the lock was not granted. */
     public Hold acquire(Request request) throws InterruptedException {
-        checkMayAsk(request);
+        again(request);
         Attempt attempt = new Attempt(resources, request);
         Grant grant;
         try {
@@ -149,6 +153,7 @@ public final class Engine {
 
     /** Returns whether the lock was held to the end. later: how long others still cannot get it, in nanoseconds. */
     public boolean release(Hold hold, long later) {
+        scopes.leave(hold);
         return release.release(hold, later);
     }
 

@@ -46,7 +46,7 @@ public final class Runs {
     /** Begins to run the current tick. Returns null if another process is running it, or has run it. */
     public Begun begin(Schedule schedule) throws InterruptedException {
         Request request = schedule.request();
-        engine.checkMayAsk(request);
+        engine.again(request);
         Estimate estimate;
         try {
             estimate = clock.read(request);

@@ -59,7 +59,8 @@ interface Library {
                 "half_open",
                 "once",
                 "default_owner",
-                "recover_free"));
+                "recover_free",
+                "reentrant"));
         all.addAll(List.of(more));
         return all;
     }

@@ -93,6 +93,7 @@ final class Order {
         lock = when(order.has("max_hold_ms"), lock, it -> it.maxHold(span(order.get("max_hold_ms"))));
         String owner = text(order, "owner");
         lock = when(order.has("owner"), lock, it -> owner == null ? it.withoutOwner() : it.owner(owner));
+        lock = when(is(order, "reentrant"), lock, ServerLock::reentrant);
         lock = when(is(order, "session"), lock, ServerLock::session);
         lock = when(is(order, "details"), lock, ServerLock::details);
         lock = when(

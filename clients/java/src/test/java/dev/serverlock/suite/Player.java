@@ -44,9 +44,9 @@ final class Player {
     /** The body of a scope, which runs the tasks that it gets. */
     private record Scope(Again again, Held held, boolean stays, BlockingQueue<FutureTask<Map<String, Object>>> tasks) {}
 
-    /** Asks for a scope's lock again. hold: what to call it, or null. */
+    /** Asks for a scope's lock again, as the order says. */
     private interface Again {
-        Map<String, Object> ask(String hold) throws Exception;
+        Map<String, Object> ask(JsonObject order) throws Exception;
     }
 
     void begin(long n, Thread thread) {
@@ -238,14 +238,22 @@ final class Player {
     private void scope(JsonObject order) throws Exception {
         String name = Order.text(order, "scope");
         ServerLock lock = described(order, "scope", name);
-        ServerLock.Task<Exception> work = held -> obey(name, held, Order.is(order, "stays"), hold -> {
-            Held again = lock.acquire();
-            if (hold != null) {
-                holds.put(hold, again);
-            }
-            return got(again);
-        });
+        ServerLock.Task<Exception> work =
+                held -> obey(name, held, Order.is(order, "stays"), asked -> again(lock, asked));
         lock.run(work);
+    }
+
+    private Map<String, Object> again(ServerLock lock, JsonObject order) throws Exception {
+        if (Order.is(order, "nested")) {
+            ServerLock.Work<Map<String, Object>, Exception> nothing = Player::got;
+            return lock.call(nothing);
+        }
+        Held held = lock.acquire();
+        String hold = Order.text(order, "hold");
+        if (hold != null) {
+            holds.put(hold, held);
+        }
+        return got(held);
     }
 
     private Map<String, Object> once(JsonObject order) throws Exception {
@@ -257,7 +265,7 @@ final class Player {
             return fields("outcome", text(result.outcome()), "value", result.value());
         }
         Once.Task<Exception> work =
-                held -> obey(name, held, false, hold -> fields("outcome", text(once.run(again -> {}))));
+                held -> obey(name, held, false, asked -> fields("outcome", text(once.run(again -> {}))));
         return fields("outcome", text(once.run(work)));
     }
 
@@ -305,7 +313,7 @@ final class Player {
                 case "fail" -> throw new Driver.WorkFailed();
                 case "spawn" -> spawn(Order.text(order, "worker"));
                 default -> {
-                    return scope.again().ask(Order.text(order, "hold"));
+                    return scope.again().ask(order);
                 }
             }
             return Map.of();

@@ -44,6 +44,7 @@ public final class Request implements Cloneable {
     private long atLeast;
     private long maxHold;
     private long within = Clock.SECOND;
+    private boolean isReentrant;
     private boolean isSession;
     private boolean wantsDetails;
     private boolean isFsync;
@@ -151,6 +152,10 @@ public final class Request implements Cloneable {
 
     public Request withoutOwner() {
         return with(copy -> copy.owner = null);
+    }
+
+    public Request withReentrant() {
+        return with(copy -> copy.isReentrant = true);
     }
 
     public Request withSession() {
@@ -262,6 +267,10 @@ public final class Request implements Cloneable {
         return onLost;
     }
 
+    public boolean isReentrant() {
+        return isReentrant;
+    }
+
     public boolean isSession() {
         return isSession;
     }
@@ -319,7 +328,19 @@ public final class Request implements Cloneable {
     }
 
     public boolean hasKeyOf(Request other) {
-        return keys.stream().anyMatch(mine -> other.keys.stream().anyMatch(theirs -> Arrays.equals(mine, theirs)));
+        return keys.stream().anyMatch(other::hasKey);
+    }
+
+    private boolean hasKey(byte[] wanted) {
+        return keys.stream().anyMatch(key -> Arrays.equals(key, wanted));
+    }
+
+    /** Whether it is a lock on the same keys, for as many holders. */
+    public boolean isSameLock(Request other) {
+        return isShared == other.isShared
+                && limit == other.limit
+                && keys.size() == other.keys.size()
+                && keys.stream().allMatch(other::hasKey);
     }
 
     /** channel: null to wait by blocking. */

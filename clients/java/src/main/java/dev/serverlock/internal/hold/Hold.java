@@ -7,12 +7,13 @@ import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.spi.Connection;
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.List;
 
 /**
  * One grant, as its holder sees it: how long it lasts by the holder's own clock, and whether it was lost. Thread-safe.
- * It does not refer to the {@link dev.serverlock.Held} that users get, so that a dropped Held is noticed.
+ * It refers only weakly to the {@link dev.serverlock.Held} that users get, so that a dropped Held is noticed.
  */
 public final class Hold {
     /** Called when a hold ends without a release. Each method is called at most once. */
@@ -39,11 +40,18 @@ public final class Hold {
     /** The number of this hold's newest entry in the timer, whose monitor guards this field. */
     long entry;
 
+    /** The holds of the thread that has this one: see Scopes. */
+    volatile List<Hold> siblings = List.of();
+
+    /** The Held, if its thread may get it again. */
+    private volatile WeakReference<?> held;
+
     private long sent; // when the lease started
     private long lease;
     private boolean isPortable;
     private boolean leavesOutQueue; // the next script does
     private boolean hasLeftOutQueue; // the last script did
+    private int entries = 1; // how often it was acquired and not released
     private boolean isEnded; // released
     private boolean isDropped; // the application no longer refers to it
     private boolean isGone; // the server no longer has the grant
@@ -105,6 +113,40 @@ public final class Hold {
         if (connection != null) {
             connection.close();
         }
+    }
+
+    /** Lets its thread get this Held again. */
+    public void setHeld(Object value) {
+        held = new WeakReference<>(value);
+    }
+
+    /** The Held that its thread may get again; null if there is none. */
+    Object held() {
+        WeakReference<?> known = held;
+        return known == null ? null : known.get();
+    }
+
+    /** Whether the lock is held, and the application has not dropped its Held. */
+    boolean isInUse() {
+        return whyNotHeld() == null && !isOver() && (held == null || held() != null);
+    }
+
+    /** Counts one more acquisition. Returns false if the hold has ended. */
+    public synchronized boolean enterAgain() {
+        if (isOver()) {
+            return false;
+        }
+        entries++;
+        return true;
+    }
+
+    /** Whether a release is not the last one, so that the lock stays held. */
+    public synchronized boolean leaveAgain() {
+        if (isEnded || entries == 1) {
+            return false;
+        }
+        entries--;
+        return true;
     }
 
     /** The state of a lock when it is released. */
@@ -199,6 +241,13 @@ public final class Hold {
             }
         }
         listener.run();
+    }
+
+    /** Removes a listener. */
+    public synchronized void forget(Runnable listener) {
+        if (lost == null) {
+            listeners.remove(listener);
+        }
     }
 
     /**

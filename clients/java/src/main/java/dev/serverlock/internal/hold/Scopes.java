@@ -2,45 +2,61 @@ package dev.serverlock.internal.hold;
 
 import dev.serverlock.LockMisuseException;
 import dev.serverlock.internal.command.Request;
-import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 
-/** The holds whose scopes each thread is in. Thread-safe. */
+/** The holds that each thread has, as far as that is known: in scopes, and those of reentrant locks. Thread-safe. */
 public final class Scopes {
     private final ThreadLocal<List<Hold>> scopes = new ThreadLocal<>();
 
-    /** Enters the hold's scope in the current thread, until {@link #leave}. */
+    /** Records that the current thread has this hold, until {@link #leave}. */
     public void enter(Hold hold) {
-        List<Hold> around = scopes.get();
-        if (around == null) {
-            around = new ArrayList<>(2);
-            scopes.set(around);
+        List<Hold> mine = scopes.get();
+        if (mine == null) {
+            mine = new CopyOnWriteArrayList<>();
+            scopes.set(mine);
         }
-        around.add(hold);
+        if (!mine.contains(hold)) {
+            mine.add(hold);
+            hold.siblings = mine;
+        }
     }
 
+    /** Any thread may call this. */
     public void leave(Hold hold) {
-        List<Hold> around = scopes.get();
-        if (around != null) {
-            around.remove(hold);
-            if (around.isEmpty()) {
-                scopes.remove();
-            }
-        }
-    }
-
-    /** Throws LockMisuseException in a scope of the same lock: the thread would wait for itself. */
-    public void refuseAgain(Request request) {
-        List<Hold> around = scopes.get();
-        if (around == null) {
+        List<Hold> siblings = hold.siblings;
+        if (siblings.isEmpty()) {
             return;
         }
-        for (Hold hold : around) {
-            boolean excludes = hold.request().isExclusive() || request.isExclusive();
-            if (excludes && hold.request().hasKeyOf(request) && hold.whyNotHeld() == null) {
+        siblings.remove(hold);
+        hold.siblings = List.of();
+        if (siblings.isEmpty() && siblings == scopes.get()) {
+            scopes.remove();
+        }
+    }
+
+    /**
+     * Returns the Held that the current thread has and gets again; null if there is none. Throws LockMisuseException if
+     * the thread has the lock and must not get it again: it would wait for itself.
+     */
+    public Object again(Request request) {
+        List<Hold> mine = scopes.get();
+        if (mine == null) {
+            return null;
+        }
+        for (Hold hold : mine) {
+            if (!hold.request().hasKeyOf(request) || !hold.isInUse()) {
+                continue;
+            }
+            Object held = hold.held();
+            if (request.isReentrant() && held != null && hold.request().isSameLock(request)) {
+                return held;
+            }
+            if (hold.request().isExclusive() || request.isExclusive()) {
                 throw new LockMisuseException(
                         request.name(), "this thread already holds it, in a scope around this call", null);
             }
         }
+        return null;
     }
 }

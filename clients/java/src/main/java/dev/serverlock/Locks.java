@@ -156,8 +156,8 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Closes its own connections; the client stays open. Held locks are no longer renewed, and attempts throw
-     * {@link LockMisuseException}.
+     * Closes its own connections, except those of held {@link ServerLock#session} locks; the client stays open. Held
+     * locks are no longer renewed, and attempts throw {@link LockMisuseException}.
      */
     @Override
     public void close() {

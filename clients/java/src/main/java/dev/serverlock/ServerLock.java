@@ -95,7 +95,9 @@ public final class ServerLock {
     }
 
     /**
-     * Gives the lock its own connection. The lock ends one second after that connection closes.
+     * Binds the lock to a connection: it ends one second after that connection closes. The session locks of a thread
+     * share a connection. A thread whose attempt would wait for itself, through the session locks of other threads or
+     * processes, gets a {@link LockDeadlockException} at once.
      *
      * @return a copy with this option
      */

@@ -11,6 +11,7 @@ import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
+import dev.serverlock.spi.WatchedConnection;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -93,7 +94,12 @@ class PortableTest {
         }
 
         @Override
-        public Connection dial(boolean isWatched, Duration timeout) {
+        public Connection dial(Duration timeout) {
+            throw new ServerException("no connection", null);
+        }
+
+        @Override
+        public WatchedConnection watch(Duration timeout) {
             throw new ServerException("no connection", null);
         }
 

@@ -148,6 +148,11 @@ public final class TestServer implements AutoCloseable {
         return sum;
     }
 
+    /** Sends it a signal, such as STOP. */
+    void signal(String name) throws Exception {
+        new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+    }
+
     boolean isFree(String key) {
         return info(key, "state").equals("free");
     }

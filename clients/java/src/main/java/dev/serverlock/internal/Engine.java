@@ -19,15 +19,13 @@ import dev.serverlock.internal.hold.Keep;
 import dev.serverlock.internal.hold.Release;
 import dev.serverlock.internal.hold.Renewal;
 import dev.serverlock.internal.hold.Scopes;
+import dev.serverlock.internal.hold.Sessions;
 import dev.serverlock.internal.hold.Timer;
 import dev.serverlock.internal.once.ServerClock;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.Router;
-import dev.serverlock.spi.Connection;
 import java.util.List;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 
 /** Builds one manager's parts; acquires locks for it, and reports grants, refusals and losses. Thread-safe. */
 public final class Engine {
@@ -41,7 +39,7 @@ public final class Engine {
     private final ServerClock serverClock;
     private final Resources resources;
     private final Scopes scopes = new Scopes();
-    private final Set<Connection> sessions = ConcurrentHashMap.newKeySet();
+    private final Sessions sessions;
     private final Hold.Watcher watcher = new Hold.Watcher() {
         @Override
         public void lost(Hold hold, LockLostException why) {
@@ -52,7 +50,7 @@ public final class Engine {
         public void dropped(Hold hold) {
             scopes.leave(hold);
             timer.forget();
-            hold.endSession();
+            sessions.drop(hold);
         }
     };
 
@@ -64,9 +62,10 @@ public final class Engine {
         Module module = new Module(context, options.mayUseScripts(), options.warns());
         Portable portable = new Portable(context, router);
         Debts debts = new Debts(context, timer);
+        sessions = new Sessions(context, router, timer);
         commands = new Commands(context, router, module, portable, timer);
         renewal = new Renewal(context, router, commands, timer);
-        release = new Release(context, router, commands, timer, debts, hooks);
+        release = new Release(context, router, commands, timer, debts, sessions, hooks);
         keep = new Keep(context, commands, debts, release);
         serverClock = new ServerClock(context, router);
         resources = new Resources(
@@ -77,6 +76,7 @@ public final class Engine {
                 new Subscription(context, router),
                 new Connections(context, router),
                 new Blocking(context, router),
+                sessions,
                 debts);
     }
 
@@ -124,21 +124,13 @@ public final class Engine {
             throw refused;
         }
         Hold hold = new Hold(context, watcher, request, grant, attempt.began());
-        if (hold.connection() != null) {
-            watch(hold);
+        if (attempt.session() != null) {
+            sessions.keep(attempt.session(), hold);
         }
         attempt.settleOverdue(hold::isReleased);
         timer.add(hold);
         context.callBack(() -> hooks.granted(request.name(), Clock.duration(hold.granted() - hold.began())));
         return hold;
-    }
-
-    private void watch(Hold hold) {
-        sessions.add(hold.connection());
-        hold.connection().onEnd(() -> {
-            sessions.remove(hold.connection());
-            hold.lose("the connection of its session has closed", true);
-        });
     }
 
     /** Reports a lost hold. Called once per hold, in one of a few threads. */
@@ -149,6 +141,7 @@ public final class Engine {
         if (request.onLost() != null) {
             context.callBack(() -> request.onLost().accept(why));
         }
+        sessions.drop(hold);
     }
 
     /** Returns whether the lock was held to the end. later: how long others still cannot get it, in nanoseconds. */
@@ -182,7 +175,7 @@ public final class Engine {
         resources.subscription().close();
         resources.connections().close();
         resources.blocking().close();
-        sessions.forEach(Connection::close);
+        sessions.close();
         context.endThreads();
     }
 

@@ -100,8 +100,13 @@ record JedisNode(Pool<Connection> pool) implements Node {
     }
 
     @Override
-    public dev.serverlock.spi.Connection dial(boolean isWatched, Duration timeout) {
-        return isWatched ? new WatchedConnection(open(), message -> {}) : new JedisConnection(open());
+    public JedisConnection dial(Duration timeout) {
+        return new JedisConnection(open());
+    }
+
+    @Override
+    public WatchedConnection watch(Duration timeout) {
+        return new WatchedConnection(open(), message -> {});
     }
 
     @Override

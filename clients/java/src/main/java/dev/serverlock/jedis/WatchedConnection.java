@@ -17,7 +17,7 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /** A connection read by a daemon thread, so that its end is noticed at once. */
-final class WatchedConnection implements dev.serverlock.spi.Connection {
+final class WatchedConnection implements dev.serverlock.spi.WatchedConnection {
     private final Connection connection;
     private final Consumer<String> onMessage;
     private final Deque<CompletableFuture<Object>> pending = new ArrayDeque<>();
@@ -53,7 +53,8 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
         }
     }
 
-    private synchronized CompletableFuture<Object> send(byte[][] words) {
+    @Override
+    public synchronized CompletableFuture<Object> send(byte[][] words) {
         CompletableFuture<Object> reply = new CompletableFuture<>();
         if (isClosed) {
             reply.completeExceptionally(over(null));

@@ -1,9 +1,9 @@
 package dev.serverlock.lettuce;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
+import dev.serverlock.spi.WatchedConnection;
 import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisConnectionStateListener;
 import io.lettuce.core.api.StatefulRedisConnection;
@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /** A dedicated Lettuce connection, which does not reconnect. */
-final class LettuceConnection implements Connection {
+final class LettuceConnection implements WatchedConnection {
     private static final Duration CLOSING = Duration.ofSeconds(1);
 
     private final StatefulRedisConnection<byte[], byte[]> connection;
@@ -86,7 +86,8 @@ final class LettuceConnection implements Connection {
         }
     }
 
-    private CompletableFuture<Object> send(byte[][] words) {
+    @Override
+    public CompletableFuture<Object> send(byte[][] words) {
         CompletableFuture<Object> reply = new CompletableFuture<>();
         pending.add(reply);
         if (ended.isDone()) {

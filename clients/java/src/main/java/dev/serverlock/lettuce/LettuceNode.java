@@ -146,7 +146,12 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
     }
 
     @Override
-    public Connection dial(boolean isWatched, Duration timeout) {
+    public LettuceConnection dial(Duration timeout) {
+        return connect(timeout);
+    }
+
+    @Override
+    public LettuceConnection watch(Duration timeout) {
         return connect(timeout);
     }
 

@@ -23,12 +23,20 @@ public interface Node {
      * Opens a dedicated connection, with the password, database and TLS of the application's connections. One caller at
      * a time uses it.
      *
-     * @param isWatched whether its end is noticed at once, even between commands
      * @param timeout how long it may take
      * @return the connection
      * @throws ServerException if it cannot be opened
      */
-    Connection dial(boolean isWatched, Duration timeout);
+    Connection dial(Duration timeout);
+
+    /**
+     * Opens a dedicated connection like {@link #dial}, and watches it.
+     *
+     * @param timeout how long it may take
+     * @return the connection
+     * @throws ServerException if it cannot be opened
+     */
+    WatchedConnection watch(Duration timeout);
 
     /**
      * Opens a dedicated connection that is subscribed to a channel.

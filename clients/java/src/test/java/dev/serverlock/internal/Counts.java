@@ -20,6 +20,7 @@ public final class Counts {
                 "slots", pipelines.stream().mapToInt(Pipeline::running).sum(),
                 "waiting", engine.resources().subscription().waiting(),
                 "owed", engine.context().owed(),
-                "holds", engine.timer().holds());
+                "holds", engine.timer().holds(),
+                "sessions", engine.resources().sessions().count());
     }
 }

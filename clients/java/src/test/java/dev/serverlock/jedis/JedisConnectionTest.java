@@ -28,7 +28,7 @@ class JedisConnectionTest {
     private Connection open(String reply) throws Exception {
         server = new FakeServer(command -> reply);
         client = RedisClient.create("127.0.0.1", server.port());
-        return JedisServer.of(client).node(new byte[0]).dial(false, LONG);
+        return JedisServer.of(client).node(new byte[0]).dial(LONG);
     }
 
     @AfterEach

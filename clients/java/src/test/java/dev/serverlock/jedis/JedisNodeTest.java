@@ -80,7 +80,7 @@ class JedisNodeTest {
     void theEndOfAConnectionIsNoticedAndItDoesNotConnectAgain() throws Exception {
         try (FakeServer server = new FakeServer(command -> FakeServer.CLOSE);
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
-            Connection connection = JedisServer.of(client).node(new byte[0]).dial(true, LONG);
+            Connection connection = JedisServer.of(client).node(new byte[0]).watch(LONG);
             int before = server.accepted();
             CountDownLatch ended = new CountDownLatch(1);
             connection.onEnd(ended::countDown);

@@ -137,7 +137,7 @@ class LettuceNodeTest {
 
     @Test
     void theEndOfAConnectionIsNoticedAndItDoesNotConnectAgain() throws Exception {
-        Connection connection = open(command -> FakeServer.CLOSE).dial(true, LONG);
+        Connection connection = open(command -> FakeServer.CLOSE).watch(LONG);
         CountDownLatch ended = new CountDownLatch(1);
         connection.onEnd(ended::countDown);
         byte[][] words = FakeServer.call("LOCK.A").words;

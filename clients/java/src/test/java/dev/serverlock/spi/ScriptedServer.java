@@ -129,7 +129,12 @@ public final class ScriptedServer implements Server, Node {
     }
 
     @Override
-    public Connection dial(boolean isWatched, Duration timeout) {
+    public Connection dial(Duration timeout) {
+        throw new ServerException("it has only one connection", null);
+    }
+
+    @Override
+    public WatchedConnection watch(Duration timeout) {
         throw new ServerException("it has only one connection", null);
     }
 

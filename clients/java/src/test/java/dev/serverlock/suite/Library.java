@@ -60,7 +60,8 @@ interface Library {
                 "once",
                 "default_owner",
                 "recover_free",
-                "reentrant"));
+                "reentrant",
+                "deadlock"));
         all.addAll(List.of(more));
         return all;
     }

@@ -20,9 +20,11 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 
 /** Carries out orders. */
@@ -71,9 +73,7 @@ final class Player {
             case "object" ->
                 objects.put(Order.text(order, "object"), lock(order, "object", Order.text(order, "object")));
             case "acquire" -> {
-                Held held = described(order, "hold", Order.text(order, "hold")).acquire();
-                holds.put(Order.text(order, "hold"), held);
-                return got(held);
+                return order.has("within") ? within(order, name) : acquire(order);
             }
             case "scope" -> scope(order);
             case "once" -> {
@@ -106,6 +106,41 @@ final class Player {
             }
         }
         return null;
+    }
+
+    private Map<String, Object> acquire(JsonObject order) throws Exception {
+        ServerLock lock = described(order, "hold", Order.text(order, "hold"));
+        Held held = order.has("cancel_after_ms")
+                ? interrupted(Order.span(order.get("cancel_after_ms")), lock::acquire)
+                : lock.acquire();
+        holds.put(Order.text(order, "hold"), held);
+        return got(held);
+    }
+
+    /** Interrupts a call of this thread after a time, unless it has ended. */
+    private static Held interrupted(Duration after, Callable<Held> call) throws Exception {
+        Thread caller = Thread.currentThread();
+        AtomicBoolean isOver = new AtomicBoolean();
+        Thread timer = new Thread(
+                () -> {
+                    pause(after);
+                    synchronized (isOver) {
+                        if (!isOver.get()) {
+                            caller.interrupt();
+                        }
+                    }
+                },
+                "cancel");
+        timer.setDaemon(true);
+        timer.start();
+        try {
+            return call.call();
+        } finally {
+            synchronized (isOver) {
+                isOver.set(true);
+            }
+            Thread.interrupted(); // it was meant for the call
+        }
     }
 
     private Map<String, Object> asked(JsonObject order, String name) {
@@ -304,13 +339,16 @@ final class Player {
 
     /** Gives a scope's body a task. */
     private Map<String, Object> within(JsonObject order, String name) throws Exception {
-        Scope scope = scopes.get(Order.text(order, "scope"));
+        Scope scope = scopes.get(Order.text(order, order.has("within") ? "within" : "scope"));
         FutureTask<Map<String, Object>> task = new FutureTask<>(() -> {
             switch (name) {
                 case "leave" -> {
                     return null;
                 }
                 case "fail" -> throw new Driver.WorkFailed();
+                case "acquire" -> {
+                    return acquire(order);
+                }
                 case "spawn" -> spawn(Order.text(order, "worker"));
                 default -> {
                     return scope.again().ask(order);

@@ -3,6 +3,7 @@ package dev.serverlock.internal.attempt;
 import dev.serverlock.internal.command.Grant;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.connection.Subscription;
+import dev.serverlock.internal.hold.Session;
 import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.Errors;
 import dev.serverlock.internal.wire.ReplyError;
@@ -10,13 +11,15 @@ import java.util.function.BooleanSupplier;
 
 /**
  * One attempt to get a lock. If it fails, it leaves nothing behind. It first asks without waiting, through the
- * application's own client. It waits in the queue only if somebody else has the lock: see {@link Waiting}.
+ * application's own client. It waits in the queue only if somebody else has the lock: see {@link Waiting}. A session
+ * attempt always uses the connection of its session, and waits on it.
  */
 public final class Attempt {
     private final Resources resources;
     private final Request request;
     private final Sender sender;
     private final Waiting waiting;
+    private Session session;
 
     public Attempt(Resources resources, Request request) {
         this.resources = resources;
@@ -29,6 +32,11 @@ public final class Attempt {
         return sender.began;
     }
 
+    /** The session that has the grant, which the caller keeps. Null without a session. */
+    public Session session() {
+        return session;
+    }
+
     /** Returns the grant; throws the error that users get. */
     public Grant run() throws InterruptedException {
         Grant grant;
@@ -36,7 +44,7 @@ public final class Attempt {
             sender.over();
             grant = get();
             if (request.replicas() > 0 || request.isFsync()) {
-                Replicas.await(sender.connection, request, resources.context().timeout());
+                Replicas.await(sender, resources.context().timeout());
             }
         } catch (InterruptedException givenUp) {
             if (sender.connection != null) {
@@ -51,10 +59,8 @@ public final class Attempt {
                     request.name(),
                     request.waiting() > 0 ? resources.context().now() - sender.began : Errors.NO_WAIT);
         }
-        if (request.isSession()) {
-            grant = grant.withConnection(sender.connection);
-            sender.connection = null;
-        }
+        session = sender.session;
+        sender.session = null;
         sender.giveBackConnection();
         return grant;
     }
@@ -91,6 +97,9 @@ public final class Attempt {
     }
 
     private Grant byModule() throws InterruptedException {
+        if (request.isSession() && sender.left() > 0) {
+            return waiting.byBlocking(); // the server sees a client that holds its other locks and waits for this one
+        }
         Subscription subscription = resources.subscription();
         Grant grant;
         if (resources.blocking().isReady() && (grant = waiting.alone()) != Grant.NOT_ALONE) {

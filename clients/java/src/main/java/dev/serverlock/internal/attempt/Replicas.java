@@ -2,12 +2,10 @@ package dev.serverlock.internal.attempt;
 
 import dev.serverlock.LockUnavailableException;
 import dev.serverlock.internal.command.Request;
-import dev.serverlock.internal.connection.Connections;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Words;
-import dev.serverlock.spi.Connection;
 import java.util.List;
 
 /** Confirms that replicas and disks have a grant. */
@@ -18,15 +16,16 @@ final class Replicas {
     private Replicas() {}
 
     /** Throws unless enough replicas and disks have the grant in time. timeout: for one reply, in nanoseconds. */
-    static void await(Connection connection, Request request, long timeout) throws InterruptedException {
-        if (connection == null) {
+    static void await(Sender sender, long timeout) throws InterruptedException {
+        Request request = sender.request;
+        if (!sender.hasConnection()) {
             throw new ConnectionLost("the connection that got the grant has closed");
         }
         long patience = request.within() + timeout;
         long within = Clock.milliseconds(request.within());
         if (request.replicas() > 0) {
-            Object reply = ask(
-                    connection, new Words(3).add(WAIT).add(request.replicas()).add(within), request, patience);
+            Object reply =
+                    ask(sender, new Words(3).add(WAIT).add(request.replicas()).add(within), patience);
             if (!(reply instanceof Long have) || have < request.replicas()) {
                 throw new LockUnavailableException(
                         request.name(),
@@ -38,7 +37,7 @@ final class Replicas {
             Words words =
                     new Words(4).add(WAITAOF).add(1).add(request.replicas()).add(within);
             long have = 0;
-            if (ask(connection, words, request, patience) instanceof List<?> counts) {
+            if (ask(sender, words, patience) instanceof List<?> counts) {
                 have = counts.stream()
                         .mapToLong(count -> count instanceof Long number ? number : 0)
                         .sum();
@@ -51,16 +50,15 @@ final class Replicas {
     }
 
     /** A server without WAITAOF, or without an AOF, cannot confirm the grant. */
-    private static Object ask(Connection connection, Words words, Request request, long patience)
-            throws InterruptedException {
+    private static Object ask(Sender sender, Words words, long patience) throws InterruptedException {
         try {
-            return Connections.call(connection, words.done(), patience);
+            return sender.callOnConnection(words.done(), patience);
         } catch (ReplyError reply) {
             if (!reply.code().equals("ERR")) {
                 throw reply;
             }
             throw new LockUnavailableException(
-                    request.name(), "the grant cannot be confirmed: " + reply.getMessage(), reply);
+                    sender.request.name(), "the grant cannot be confirmed: " + reply.getMessage(), reply);
         }
     }
 }

@@ -6,6 +6,7 @@ import dev.serverlock.internal.connection.Blocking;
 import dev.serverlock.internal.connection.Connections;
 import dev.serverlock.internal.connection.Subscription;
 import dev.serverlock.internal.hold.Debts;
+import dev.serverlock.internal.hold.Sessions;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.Router;
 
@@ -18,4 +19,5 @@ public record Resources(
         Subscription subscription,
         Connections connections,
         Blocking blocking,
+        Sessions sessions,
         Debts debts) {}

@@ -6,6 +6,7 @@ import dev.serverlock.internal.command.Portable;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.connection.Connections;
 import dev.serverlock.internal.hold.Debts;
+import dev.serverlock.internal.hold.Session;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.ConnectionLost;
@@ -15,6 +16,7 @@ import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Connection;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
@@ -33,6 +35,11 @@ final class Sender {
     private static final long FAREWELL = 100 * Clock.MILLISECOND;
 
     private static final long RESEND = 5 * Clock.SECOND;
+    /** A session gives up its connection to the server after these replies. */
+    private static final Set<String> ROLE_CHANGED = Set.of("READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED");
+    /** After these replies, another server may have the key. */
+    private static final Set<String> MOVED = Set.of("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN");
+
     /** A copy without a reply may still run after this. Unlike the module, a script does not block the ID. */
     private static final long ONCE_MORE = 2 * Clock.SECOND;
 
@@ -47,6 +54,7 @@ final class Sender {
     final long began;
 
     Connection connection;
+    Session session;
     boolean isAlone; // the connection is the lone wait's: see Blocking
     boolean usesConnection;
     boolean mayBeKnown; // the server may know the attempt
@@ -170,22 +178,52 @@ final class Sender {
     /** Sends one command; throws ReplyError or ConnectionLost. */
     private Object exchange(byte[][] words, long timeout) throws InterruptedException {
         over();
-        if (usesConnection && (connection == null || !connection.isOpen())) {
+        if (usesConnection && !hasConnection()) {
             takeConnection();
         }
         mayBeKnown = true;
-        if (connection != null) {
-            return Connections.call(connection, words, timeout);
-        }
-        return resources.router().call(request.key(), words, timeout);
+        return connection == null && session == null
+                ? resources.router().call(request.key(), words, timeout)
+                : callOnConnection(words, timeout);
+    }
+
+    boolean hasConnection() {
+        return session != null ? session.isOpen() : connection != null && connection.isOpen();
+    }
+
+    /** Sends one command over the attempt's own connection; throws ReplyError or ConnectionLost. */
+    Object callOnConnection(byte[][] words, long timeout) throws InterruptedException {
+        return session != null ? session.call(words, timeout) : Connections.call(connection, words, timeout);
     }
 
     /**
-     * Pauses before the next copy, or throws the error if there is no next copy. The connection of the previous copy is
-     * closed. If it is shared, that copy may still arrive, and the next one uses another connection. Both have the same
-     * ID, so they get only one grant. {@link #settleOverdue} handles replies that arrive after the attempt has ended.
+     * Pauses before the next copy, or throws the error if there is no next copy. The attempt leaves the connection of
+     * the previous copy. If it is shared, that copy may still arrive, and the next one uses another connection. Both
+     * have the same ID, so they get only one grant. {@link #settleOverdue} handles replies that arrive after the
+     * attempt has ended.
      */
     void pauseAfter(RuntimeException error) throws InterruptedException {
+        leaveConnection(error);
+        pause(error);
+    }
+
+    /**
+     * The server may no longer have the key. A session's connection may have other locks, so it is not closed for that.
+     */
+    private void leaveConnection(RuntimeException error) {
+        String code = error instanceof ReplyError reply ? reply.code() : "";
+        boolean isUnknownCommand = error instanceof ReplyError reply && reply.isUnknownCommand();
+        if (connection != null && !isUnknownCommand && !(error instanceof LockException)) {
+            connection.close();
+        } else if (session != null && ROLE_CHANGED.contains(code)) {
+            session.close();
+        } else if (session != null && MOVED.contains(code)) {
+            giveBackConnection();
+        }
+    }
+
+    /** Like pauseAfter, for an error on another connection. */
+    void pause(RuntimeException error) throws InterruptedException {
         if (error instanceof LockException) {
             throw error;
         }
@@ -195,9 +233,6 @@ final class Sender {
         }
         if (error instanceof ReplyError reply && reply.isUnknownCommand()) {
             throw error;
-        }
-        if (connection != null) {
-            connection.close(); // this server may no longer have the key
         }
         if (resources.router().isCluster() && (usesConnection || error instanceof ConnectionLost)) {
             resources.router().refresh();
@@ -230,11 +265,11 @@ final class Sender {
         }
     }
 
-    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the few shared ones. */
+    /** Takes a connection for the whole attempt: that of its thread's session, or one of the few shared ones. */
     void takeConnection() throws InterruptedException {
         giveBackConnection();
         if (request.isSession()) {
-            connection = resources.router().dial(request.key(), true, context.timeout());
+            session = resources.sessions().take(request.key());
             return;
         }
         if (isAlone) {
@@ -254,6 +289,10 @@ final class Sender {
     }
 
     void giveBackConnection() {
+        if (session != null) {
+            resources.sessions().giveBack(session);
+            session = null;
+        }
         Connection back = connection;
         connection = null;
         if (back != null) {

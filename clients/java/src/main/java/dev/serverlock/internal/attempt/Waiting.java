@@ -13,9 +13,10 @@ import dev.serverlock.internal.wire.ReplyError;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * Waits in the queue. A single waiter blocks in pieces on one connection; several waiters use NOTIFY. Where NOTIFY is
- * not available, an attempt blocks on one of a few connections. Without the module it waits with NOTIFY in the portable
- * script's queue, or polls if it cannot use that queue.
+ * Waits in the queue. A single waiter blocks in pieces on one connection; several waiters use NOTIFY. A session attempt
+ * blocks on the connection that has its thread's locks. Where NOTIFY is not available, an attempt blocks on one of a
+ * few connections. Without the module it waits with NOTIFY in the portable script's queue, or polls if it cannot use
+ * that queue.
  */
 final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;
@@ -136,7 +137,7 @@ final class Waiting {
 
     /** Waits in pieces, because connections are few and a lost reply is noticed at the end of a piece. */
     Grant byBlocking() throws InterruptedException {
-        while (sender.left() > 0) {
+        do {
             if (sender.isAlone && resources.blocking().hasEnded()) {
                 return Grant.NOT_ALONE;
             }
@@ -149,7 +150,7 @@ final class Waiting {
             } catch (ConnectionLost error) {
                 sender.pauseAfter(error);
             }
-        }
+        } while (sender.left() > 0);
         throw sender.timedOut();
     }
 
@@ -157,10 +158,11 @@ final class Waiting {
         sender.usesConnection = true;
         boolean hasEnded = false;
         try {
-            if (sender.connection == null) {
+            if (sender.connection == null && sender.session == null) {
                 sender.takeConnection();
             }
-            long longest = sender.isAlone ? LONE_PIECE : resources.connections().hasWaiters() ? CROWDED_PIECE : PIECE;
+            boolean isCrowded = !request.isSession() && resources.connections().hasWaiters();
+            long longest = sender.isAlone ? LONE_PIECE : isCrowded ? CROWDED_PIECE : PIECE;
             long span = Math.max(Clock.MILLISECOND, Math.min(sender.left(), longest));
             long began = context.now();
             Grant grant = sender.ask(span, null, span + context.timeout());
@@ -199,7 +201,7 @@ final class Waiting {
                         .router()
                         .call(request.key(), request.extend(grant.token(), request.lease()), context.timeout());
             } catch (ReplyError | ConnectionLost error) {
-                sender.pauseAfter(error);
+                sender.pause(error);
                 continue;
             }
             return Long.valueOf(1).equals(reply) ? grant.withSent(sent) : null;

@@ -3,7 +3,6 @@ package dev.serverlock.internal.command;
 import dev.serverlock.LockArgumentException;
 import dev.serverlock.Predecessor;
 import dev.serverlock.internal.wire.Words;
-import dev.serverlock.spi.Connection;
 import java.time.Duration;
 import java.util.List;
 
@@ -12,28 +11,27 @@ import java.util.List;
  *
  * @param predecessor null if the lock was free, or no details were requested
  * @param sent when the request was sent
- * @param connection the session's connection; null without a session
  */
-public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, Connection connection) {
+public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent) {
     /** The server replied WAITING: the attempt has a place in the queue. */
-    public static final Grant WAITING = new Grant(0, null, false, 0, null);
+    public static final Grant WAITING = new Grant(0, null, false, 0);
     /** This server or this user cannot use NOTIFY. */
-    public static final Grant NO_NOTIFY = new Grant(0, null, false, 0, null);
+    public static final Grant NO_NOTIFY = new Grant(0, null, false, 0);
     /** It is time to try the module again. */
-    public static final Grant ASK_MODULE = new Grant(0, null, false, 0, null);
+    public static final Grant ASK_MODULE = new Grant(0, null, false, 0);
     /** Other attempts wait too. */
-    public static final Grant NOT_ALONE = new Grant(0, null, false, 0, null);
+    public static final Grant NOT_ALONE = new Grant(0, null, false, 0);
 
     /** Reads a reply other than nil. */
     public static Grant read(Object reply, long sent, String name, boolean isPortable) {
         if (reply instanceof Long token && token > 0) {
-            return new Grant(token, null, isPortable, sent, null);
+            return new Grant(token, null, isPortable, sent);
         }
         if (reply instanceof List<?> details
                 && details.size() == 4
                 && details.get(0) instanceof Long token
                 && token > 0) {
-            return new Grant(token, predecessor(details), isPortable, sent, null);
+            return new Grant(token, predecessor(details), isPortable, sent);
         }
         if (Words.text(reply).equals("WAITING") || pause(reply) >= 0) {
             return WAITING;
@@ -61,10 +59,6 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
 
     /** A copy whose lease counts from a later request. */
     public Grant withSent(long sent) {
-        return new Grant(token, predecessor, isPortable, sent, connection);
-    }
-
-    public Grant withConnection(Connection connection) {
-        return new Grant(token, predecessor, isPortable, sent, connection);
+        return new Grant(token, predecessor, isPortable, sent);
     }
 }

@@ -53,7 +53,7 @@ public final class Blocking {
                 return connection;
             }
         }
-        Connection dialled = router.dial(key, false, context.timeout());
+        Connection dialled = router.dial(key, context.timeout());
         synchronized (this) {
             connection = dialled;
         }

@@ -54,7 +54,7 @@ public final class Connections {
             // In a cluster, an idle connection may belong to a different server than the key.
             connection = kept();
             if (connection == null) {
-                connection = router.dial(key, false, context.timeout());
+                connection = router.dial(key, context.timeout());
             }
             return connection;
         } finally {

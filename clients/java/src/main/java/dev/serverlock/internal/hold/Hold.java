@@ -6,7 +6,6 @@ import dev.serverlock.internal.command.Grant;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
-import dev.serverlock.spi.Connection;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.List;
@@ -35,7 +34,6 @@ public final class Hold {
     private final long began;
     private final long requested;
     private final long granted;
-    private final Connection connection; // of a session
 
     /** The number of this hold's newest entry in the timer, whose monitor guards this field. */
     long entry;
@@ -71,7 +69,6 @@ public final class Hold {
         granted = context.now();
         token = grant.token();
         predecessor = grant.predecessor();
-        connection = grant.connection();
         requested = sent = grant.sent();
         lease = request.lease();
         isPortable = grant.isPortable();
@@ -102,17 +99,6 @@ public final class Hold {
 
     public long granted() {
         return granted;
-    }
-
-    /** The session's connection; null without a session. */
-    public Connection connection() {
-        return connection;
-    }
-
-    public void endSession() {
-        if (connection != null) {
-            connection.close();
-        }
     }
 
     /** Lets its thread get this Held again. */

@@ -24,14 +24,23 @@ public final class Release {
     private final Commands commands;
     private final Timer timer;
     private final Debts debts;
+    private final Sessions sessions;
     private final Hooks hooks;
 
-    public Release(Context context, Router router, Commands commands, Timer timer, Debts debts, Hooks hooks) {
+    public Release(
+            Context context,
+            Router router,
+            Commands commands,
+            Timer timer,
+            Debts debts,
+            Sessions sessions,
+            Hooks hooks) {
         this.context = context;
         this.router = router;
         this.commands = commands;
         this.timer = timer;
         this.debts = debts;
+        this.sessions = sessions;
         this.hooks = hooks;
     }
 
@@ -57,7 +66,7 @@ public final class Release {
         try {
             wasHeld = !end.isGone() && settle.test(end);
         } finally {
-            hold.endSession();
+            sessions.drop(hold);
             wasHeld &= !end.wasLost();
             boolean inTime = wasHeld;
             context.callBack(() ->
@@ -128,7 +137,7 @@ public final class Release {
     public void giveUp(Hold hold) {
         if (hold.end().isFirst()) {
             timer.forget();
-            hold.endSession();
+            sessions.drop(hold);
             debts.owe(hold.leaseEnds(), () -> settle(hold));
         }
     }

@@ -6,6 +6,7 @@ import dev.serverlock.spi.Cluster;
 import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.Server;
+import dev.serverlock.spi.WatchedConnection;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
@@ -122,9 +123,17 @@ public final class Router {
         }
     }
 
-    public Connection dial(byte[] key, boolean isWatched, long timeout) {
+    public Connection dial(byte[] key, long timeout) {
         try {
-            return node(key).dial(isWatched, Clock.duration(timeout));
+            return node(key).dial(Clock.duration(timeout));
+        } catch (RuntimeException error) {
+            throw Errors.read(error);
+        }
+    }
+
+    public WatchedConnection watch(Node node, long timeout) {
+        try {
+            return node.watch(Clock.duration(timeout));
         } catch (RuntimeException error) {
             throw Errors.read(error);
         }

@@ -10,6 +10,7 @@ import dev.serverlock.spi.Call;
 import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Node;
+import dev.serverlock.spi.WatchedConnection;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -61,7 +62,12 @@ class PipelineTest {
         }
 
         @Override
-        public Connection dial(boolean isWatched, Duration timeout) {
+        public Connection dial(Duration timeout) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public WatchedConnection watch(Duration timeout) {
             throw new UnsupportedOperationException();
         }
 

@@ -228,7 +228,7 @@ test_ruby() {
         ruby -W:deprecated -r rbs/test/setup -e "$every") || return 1
     [ ! -d "$target/redis-rb-5" ] ||
         (cd clients/ruby && REDIS_RB_5=$target/redis-rb-5 ruby -r ./test/redis5 -e \
-            'Dir["test/{locks,redlock}_test.rb"].each { |file| require "./#{file}" }') || return 1
+            'Dir["test/{locks,redlock,sessions}_test.rb"].each { |file| require "./#{file}" }') || return 1
     scenarios ruby || return 1
 }
 

@@ -188,9 +188,10 @@ macro_rules! lock_options {
             self.with(|it| it.session = true)
         }
 
-        /// Whoever already holds this lock gets the same hold again, instead of an error: the work within its `run` and,
-        /// with threads, the thread that acquired it. The lock is released with the last of its `Held`s, or at the end
-        /// of the outermost `run`. It is the same lock if its keys and its kind (`lock`, `shared`, `limit`) are.
+        /// A caller that already holds this lock gets the same hold again, instead of an error: the work within its
+        /// `run` and, with threads, the thread that acquired it. The lock is released with the last of its `Held`s, or
+        /// at the end of the outermost `run`. It is the same lock if its keys and its kind (`lock`, `shared`, `limit`)
+        /// are.
         ///
         /// This is off by default, because code that asks twice for the same lock usually does not know that it is
         /// already inside. Within `run`, tasks and futures that run at the same time are one caller: the lock does not

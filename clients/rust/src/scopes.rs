@@ -1,5 +1,5 @@
-//! The callers that hold locks, as far as that is known: in scopes, and threads with `reentrant`. A caller that requests
-//! its own lock again gets the same hold or an error, not a hang.
+//! The callers that hold locks, as far as that is known: in scopes, and threads with `reentrant`. A caller that
+//! requests its own lock again gets the same hold or an error, not a hang.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};

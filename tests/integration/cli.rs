@@ -134,7 +134,7 @@ fn until_held(conn: &mut Conn) -> i64 {
 #[test]
 fn every_block_is_run_below() {
     let headings: Vec<&str> = blocks().into_iter().map(|(heading, _)| heading).collect();
-    let run = "Try|Wait for a lock|Renew|Run a command under a lock|Show the holder|\
+    let run = "Acquire without waiting|Wait for a lock|Renew|Run a command under a lock|Show the holder|\
         Show the holder|Take a lock away from its holder";
     assert_eq!(headings.join("|"), run);
     assert_eq!(DOCUMENT.matches("```").count(), headings.len() * 2, "a block is not sh");
@@ -143,16 +143,16 @@ fn every_block_is_run_below() {
 #[test]
 fn a_try_gets_only_a_free_lock() {
     let Some((_server, shell, mut conn)) = start() else { return };
-    let output = shell.run(block("Try"));
+    let output = shell.run(block("Acquire without waiting"));
     let said_of_a_free_one = said(&output);
     assert!(said_of_a_free_one.starts_with("working, token 1") && said_of_a_free_one.ends_with("\n1\n"), "{output:?}");
     assert_eq!(conn.state("report"), "free");
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
-    assert_eq!(said(&shell.run(block("Try"))), "somebody else has it\n");
+    assert_eq!(said(&shell.run(block("Acquire without waiting"))), "somebody else has it\n");
     assert_eq!(conn.lock("report", "token").int(), token);
     // Nothing accepts connections on this port (tcpmux).
     let Some(nowhere) = Shell::on(1) else { return };
-    let output = nowhere.run(block("Try"));
+    let output = nowhere.run(block("Acquire without waiting"));
     assert!(!output.status.success() && said(&output).is_empty(), "{output:?}");
 }
 

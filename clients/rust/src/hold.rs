@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -15,7 +15,7 @@ use crate::failures::{Call, Failure, Reply, number, patient, text};
 use crate::portable::Sending;
 use crate::request::Request;
 use crate::resources::Resources;
-use crate::sessions::{Session, Taken};
+use crate::sessions::{Losable, Session, Taken};
 use crate::sync::{Signal, locked};
 
 /// A holder that never released its lock: its work may be half done.
@@ -166,15 +166,20 @@ impl Hold {
 
     /// Belongs to this session from now on.
     pub(crate) fn join(self: &Arc<Self>, session: Arc<Session>) {
-        session.add(self);
+        session.add(self.as_losable());
         *locked(&self.session) = Some(session);
+    }
+
+    fn as_losable(self: &Arc<Self>) -> Weak<dyn Losable> {
+        let hold: Arc<dyn Losable> = Arc::<Self>::clone(self);
+        Arc::downgrade(&hold)
     }
 
     /// Leaves its session, whose connection closes with the last hold.
     pub(crate) fn leave_session(self: &Arc<Self>) {
         let session = locked(&self.session).take();
         if let Some(session) = session {
-            session.remove(self);
+            session.remove(&self.as_losable());
         }
     }
 
@@ -438,6 +443,12 @@ impl Drop for Extending {
         if !self.is_done {
             state.failed_at = Some(now());
         }
+    }
+}
+
+impl Losable for Hold {
+    fn session_ended(self: Arc<Self>) {
+        self.lose("the connection of its session has closed", true);
     }
 }
 

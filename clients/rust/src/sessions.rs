@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::connection::Connection;
 use crate::failures::Failure;
-use crate::hold::Hold;
 use crate::reach::Reach;
 use crate::sync::locked;
 
@@ -28,7 +27,12 @@ pub(crate) struct Session {
     holds: Arc<Holds>,
 }
 
-type Holds = Mutex<Vec<Weak<Hold>>>;
+/// A hold that ends with its session.
+pub(crate) trait Losable: Send + Sync {
+    fn session_ended(self: Arc<Self>);
+}
+
+type Holds = Mutex<Vec<Weak<dyn Losable>>>;
 
 /// The use of a session by one attempt, until this is dropped.
 pub(crate) struct Taken(Arc<Session>);
@@ -68,18 +72,18 @@ impl Drop for Taken {
 
 impl Session {
     /// Adds a hold, which is lost when the connection ends.
-    pub(crate) fn add(&self, hold: &Arc<Hold>) {
+    pub(crate) fn add(&self, hold: Weak<dyn Losable>) {
         let mut holds = locked(&self.holds);
         holds.retain(|hold| hold.strong_count() > 0);
-        holds.push(Arc::downgrade(hold));
+        holds.push(hold);
         drop(holds);
         if !self.connection.is_open() {
             lose_all(&self.holds);
         }
     }
 
-    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
-        locked(&self.holds).retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(hold)));
+    pub(crate) fn remove(&self, hold: &Weak<dyn Losable>) {
+        locked(&self.holds).retain(|other| !Weak::ptr_eq(other, hold));
     }
 }
 
@@ -92,7 +96,7 @@ impl Drop for Session {
 fn lose_all(holds: &Holds) {
     let lost = std::mem::take(&mut *locked(holds));
     for hold in lost.iter().filter_map(Weak::upgrade) {
-        hold.lose("the connection of its session has closed", true);
+        hold.session_ended();
     }
 }
 

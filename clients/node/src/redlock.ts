@@ -228,7 +228,8 @@ export default class Redlock extends EventEmitter {
   }
 
   #request(resources: string[], duration: number, timed: boolean, options = {}): Request {
-    return this.#locks._request(resources, duration, options, timed);
+    // No owner: other programs may expect the value to be a pure number.
+    return this.#locks._request(resources, duration, { ...options, owner: null }, timed);
   }
 
   /** The hold for a lock whose value may come from elsewhere. undefined: the value is not a token from the server. */

@@ -2,6 +2,7 @@
 
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
 import { LockBadArgumentError } from './errors.js';
+import { hostAndPid, isOwner } from './owner.js';
 import { LOCK_OPTIONS, type LockTerms } from './terms.js';
 import type { Word } from './wire.js';
 
@@ -95,8 +96,8 @@ export class Request {
     this.maxHold = msOf(or(options.maxHold, Infinity), 'maxHold', name, 1, Infinity);
     this.replicas = countOf(or(options.replicas, 0), 'replicas', name, 0, 1000);
     this.replicasWithin = msOf(or(options.replicasWithin, 1000), 'replicasWithin', name, 1, 3_600_000);
-    const { owner } = options;
-    if (owner !== undefined && !(typeof owner === 'string' && /^[!-~]{1,128}$/.test(owner))) {
+    const { owner = hostAndPid() } = options;
+    if (owner !== null && !isOwner(owner)) {
       throw new LockBadArgumentError(
         name,
         `owner is ${String(owner)}, not 1 to 128 visible ASCII characters without a space`,
@@ -110,7 +111,7 @@ export class Request {
     this.#lease = ['PX', Math.round(this.lease)];
     this.#tail = [
       ...kind,
-      ...(owner === undefined ? [] : ['OWNER', owner]),
+      ...(owner === null ? [] : ['OWNER', owner]),
       ...(options.session ? ['SESSION'] : []),
       ...(options.details && !many && !recover ? ['DETAILS'] : []),
     ];

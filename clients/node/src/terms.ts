@@ -4,8 +4,11 @@
 export interface LockTerms {
   /** How long to wait in the queue; Infinity: forever. Default: 0, which refuses at once if the lock is taken. */
   wait?: number;
-  /** A label for humans, 1 to 128 visible ASCII characters. It grants no permissions. Default: none. */
-  owner?: string;
+  /**
+   * A label for humans, 1 to 128 visible ASCII characters; null sends none. It grants no permissions. Default:
+   * `host:pid` of this process.
+   */
+  owner?: string | null;
   /** The lock has its own connection, and ends one second after that closes. Needs the module. Default: false. */
   session?: boolean;
   /** Fill `held.predecessor`. Default: false. */

@@ -284,7 +284,7 @@ const acts = {
   lead(order) {
     leaders[order.leader] = managers[order.manager]
       .leader(order.key, order.lease_ms, {
-        ...(order.owner && { owner: order.owner }),
+        ...('owner' in order && { owner: order.owner }),
         onElected: (token) => say({ event: 'elected', leader: order.leader, token }),
         onLost: (token) => say({ event: 'deposed', leader: order.leader, token }),
       })
@@ -379,6 +379,7 @@ const can = [
   'few_threads',
   'half_open',
   'once',
+  'default_owner',
   ...(library === 'ioredis' ? ['prefix'] : []),
   ...(globalThis.gc ? ['drop'] : []),
 ];

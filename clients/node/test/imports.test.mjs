@@ -11,7 +11,7 @@ const ts = createRequire(`${process.env.SERVERLOCK}/`)('typescript');
 const src = join(import.meta.dirname, '../src');
 
 const LAYERS = [
-  ['clock', 'errors', 'semaphore', 'slot', 'ticks'],
+  ['clock', 'errors', 'owner', 'semaphore', 'slot', 'ticks'],
   ['checks', 'failures'],
   ['flights', 'terms', 'wire'],
   ['blocking', 'connections', 'ioredis', 'node-redis', 'request', 'server-clock', 'subscription'],

@@ -103,6 +103,14 @@ for (const library of Object.keys(OPEN)) {
       assert.equal(await call('EXISTS', 'a'), 0);
     });
 
+    test('sends no owner, because other programs may expect a pure number', async () => {
+      const redlock = new Redlock([client]);
+      const lock = await redlock.acquire(['pure'], LONG);
+      assert.match(await call('GET', 'pure'), /^\d+\.\d+$/);
+      await redlock.using(['used'], LONG, async () => assert.match(await call('GET', 'used'), /^\d+\.\d+$/));
+      await lock.release();
+    });
+
     test('acquires, extends, and releases a multi-resource lock', async () => {
       let lock = await new Redlock([client]).acquire(['a1', 'a2'], LONG);
       for (const key of ['a1', 'a2']) await lasts(key, lock.value, LONG);

@@ -16,7 +16,7 @@ import type { Request } from './request.js';
 import type { Resources } from './resources.js';
 import type { News } from './subscription.js';
 import { type Asking, type Queued, RESEND, sleep, Waiting } from './waiting.js';
-import type { Connection, Words } from './wire.js';
+import { type Connection, fieldsOf, type Words } from './wire.js';
 
 /** The pause of an attempt that polls, in milliseconds. */
 const pollPause = (): number => 50 + Math.random() * 100;
@@ -138,7 +138,7 @@ export class Attempt implements Asking {
       const grant = await this.ask(0);
       if (grant) return grant;
       this.mayBeQueued = this.wasQueued || this.#mayStillRun;
-      if (this.left <= 0) throw request.wait ? this.timedOut() : refused(request.name);
+      if (this.left <= 0) throw request.wait ? this.timedOut() : await this.#refused();
     }
     if (queues) return this.#waits.byNotify();
     await this.unlessGivenUp(sleep(Math.min(pollPause(), this.left)));
@@ -154,7 +154,7 @@ export class Attempt implements Asking {
     if (grant) return grant;
     if (this.left <= 0) {
       this.mayBeQueued = false; // it has no place in the queue
-      throw request.wait ? this.timedOut() : refused(request.name);
+      throw request.wait ? this.timedOut() : await this.#refused();
     }
     grant = await this.#waits.alone();
     if (!grant && resources.notifies) grant = await this.#waits.byNotify();
@@ -280,6 +280,16 @@ export class Attempt implements Asking {
 
   timedOut(): LockError {
     return timedOut(this.request.name, now() - this.began);
+  }
+
+  /** The error of an attempt without a wait. After a RECOVER, it says whether the lock is free. */
+  async #refused(): Promise<LockError> {
+    const { request, resources } = this;
+    if (!request.recover) return refused(request.name);
+    const send = (words: Words): Promise<unknown> => resources.wire.call(request.key, words, resources.timeout);
+    // This user may not be allowed to ask.
+    const reply = await this.unlessGivenUp(this.form.info(request, send).catch(() => undefined));
+    return refused(request.name, String(fieldsOf(reply).get('state')) === 'free');
   }
 
   /** A connection for the whole attempt: a new one for a session, one of the few shared ones for WAIT. */

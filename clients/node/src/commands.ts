@@ -10,6 +10,7 @@ export const COMMANDS: Form = {
   extend: (request, token, lease, send) => send(request.extend(token, lease)),
   release: (request, token, send) => send(request.release(token)),
   check: (request, token, send) => Promise.all(request.keys.map((key) => send(['LOCK.CHECK', key, token]))),
+  info: (request, send) => send(['LOCK.INFO', request.key]),
   fenced:
     "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end " +
     'return {redis.call(unpack(ARGV, 2))}',

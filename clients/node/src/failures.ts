@@ -88,7 +88,9 @@ export function typed(error: ReplyError | ConnectionLost, name: string): LockErr
   return new LockBadArgumentError(name, error.message, cause);
 }
 
-export const refused = (name: string): LockError => new LockRefusedError(name, 'somebody else has it');
+/** `isFree`: the lock was to be recovered, but its last holder has released it. */
+export const refused = (name: string, isFree = false): LockError =>
+  new LockRefusedError(name, isFree ? 'there is nothing to recover: the lock is free' : 'somebody else has it');
 
 /** The wait has ended. `error` is the reply to the last copy, if that was an error. */
 export const timedOut = (name: string, waited: number, error?: ReplyError): LockError =>

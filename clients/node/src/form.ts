@@ -15,6 +15,8 @@ export interface Form {
   release(request: Request, token: number, send: Send): Promise<unknown>;
   /** The milliseconds left for each key. */
   check(request: Request, token: number, send: Send): Promise<unknown[]>;
+  /** The fields of LOCK.INFO for the first key. */
+  info(request: Request, send: Send): Promise<unknown>;
   /** A script that runs a command if the lock is held: the lock is its first key, the token its first argument. */
   readonly fenced: string;
 }

@@ -105,6 +105,10 @@ return {redis.call(unpack(ARGV, 2))}`;
     return Promise.all(pairs.map((pair) => this.#run(pair, 'lock_check', [token], send)));
   }
 
+  info(request: Request, send: Send): Promise<unknown> {
+    return this.#call(request, 'lock_info', [], send);
+  }
+
   /** Whether calls name only the lock. */
   #isAlone(request: Request): boolean {
     return request.namesAndQueues === undefined || (request.mayBeAlone && now() < this.#deniedUntil);

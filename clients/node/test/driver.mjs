@@ -380,6 +380,7 @@ const can = [
   'half_open',
   'once',
   'default_owner',
+  'recover_free',
   ...(library === 'ioredis' ? ['prefix'] : []),
   ...(globalThis.gc ? ['drop'] : []),
 ];

@@ -161,5 +161,39 @@ for (const [library, open] of Object.entries(OPEN)) {
       await until('nobody waits', async () => (await waiters()) === 0);
       await held.release();
     });
+
+    test('a refused recover says that the lock is free, if the server tells', async () => {
+      const recover = () => locks.recover('report', 30_000).acquire();
+      await assert.rejects(recover(), { code: 'refused', message: /: there is nothing to recover: the lock is free$/ });
+      for (const text of [PASSING.BUSY, 'NOPERM this user has no permissions to run the command']) {
+        const asked = refuse('LOCK.INFO', text);
+        await assert.rejects(recover(), { code: 'refused', message: /: somebody else has it$/ });
+        assert.equal(asked(), 1);
+      }
+    });
+
+    test('a refused recover that awaits whether the lock is free can be aborted', async () => {
+      let asked = false;
+      relay.answer = (data) => {
+        if (!data.includes('LOCK.INFO')) return undefined;
+        asked = true;
+        return ''; // no reply
+      };
+      const given = new AbortController();
+      const attempt = Promise.allSettled([locks.recover('report', 30_000).acquire({ signal: given.signal })]);
+      await until('it asks', () => asked);
+      given.abort(new Error('enough'));
+      assert.equal((await attempt)[0].reason.message, 'enough');
+      // The pending reply must not shift those of later commands.
+      relay.answer = () => undefined;
+      relay.drop();
+      await until('the client is connected again', async () => {
+        try {
+          return await (await locks.lock('other', 30_000).acquire()).release();
+        } catch {
+          return false;
+        }
+      });
+    });
   });
 }

@@ -98,27 +98,50 @@ export class Engine {
     try {
       result = await kept(held, () => this.#scopes.run([...around, held], work));
     } catch (error) {
-      // The caller gets the work's error, unless it comes from our own signal.
-      if (!held._ended) await held.release().catch(() => false);
-      const isOurs = held.signal.aborted && (error === held.signal.reason || (error as Error)?.name === 'AbortError');
-      throw isOurs ? (held.lost ?? error) : error;
+      if (!held._ended) await this.release(held, true).catch(() => false);
+      throw this.#lossOr(held, error);
     }
     if (!held._ended && !(await end())) throw held.lost ?? held._over();
     return result;
   }
 
-  /** Throws if this caller may not ask for the lock. */
-  refuse(request: Request): void {
+  /** Runs the work in a further scope of a hold. The outermost one releases the lock. */
+  async withinAgain<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
+    let result: T;
+    try {
+      result = await work();
+    } catch (error) {
+      throw this.#lossOr(held, error);
+    }
+    if (held.lost) throw held.lost;
+    return result;
+  }
+
+  /** What the caller gets: the work's error, unless it comes from the hold's own signal. */
+  #lossOr(held: Held, error: unknown): unknown {
+    const isOurs = held.signal.aborted && (error === held.signal.reason || (error as Error)?.name === 'AbortError');
+    return isOurs ? (held.lost ?? error) : error;
+  }
+
+  /** The hold that this caller has, in a scope around this call, and gets again. Throws if it may not ask. */
+  reentered(request: Request): Held | undefined {
     if (this.isClosed) throw new LockMisuseError(request.name, 'its manager is closed');
     for (const held of this.#scopes.getStore() ?? []) {
-      if (held._request.excludes(request) && held.isHeld) {
-        throw new LockMisuseError(request.name, 'this caller already holds it, in a scope around this call');
-      }
+      const isAgain = request.reentrant && request.isSameLock(held._request);
+      if (!(isAgain || held._request.excludes(request)) || !held.isHeld) continue;
+      if (isAgain) return held;
+      throw new LockMisuseError(request.name, 'this caller already holds it, in a scope around this call');
     }
+    return undefined;
   }
 
   async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {
-    this.refuse(request);
+    const outer = this.reentered(request);
+    if (outer) {
+      signal?.throwIfAborted();
+      outer._entries += 1;
+      return outer;
+    }
     const attempt = new Attempt(this, request, isBackground, signal);
     let held: Held;
     try {
@@ -276,9 +299,16 @@ export class Engine {
     }
   }
 
-  /** Whether the lock was held to the end. If it cannot be released now, it is released in the background. */
-  async release(held: Held): Promise<boolean> {
+  /**
+   * Whether the lock was held to the end. If it cannot be released now, it is released in the background. `entirely`:
+   * even if the caller has acquired it several times.
+   */
+  async release(held: Held, entirely = false): Promise<boolean> {
     if (held._ended) throw new LockMisuseError(held.key, 'it was released before');
+    if (!entirely && held._entries > 1) {
+      held._entries -= 1;
+      return held.isHeld;
+    }
     const wasLost = held.lost !== undefined;
     held._ended = true;
     this.timer.forget();
@@ -367,7 +397,7 @@ export class Engine {
    * its lease has that end already. Resolves to whether the lock was held to the end of the hold.
    */
   async keep(held: Held, until: number, isLong: boolean): Promise<boolean> {
-    if (held.lost || now() >= until) return this.release(held);
+    if (held.lost || now() >= until) return this.release(held, true);
     held._ended = true;
     this.timer.forget();
     const inTime = isLong || (await this.#keeping.keep(held, until));

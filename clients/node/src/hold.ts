@@ -80,6 +80,7 @@ export class Held {
   /** @internal */ readonly _granted = now();
   /** @internal */ _sent: number;
   /** @internal */ _lease: number;
+  /** @internal Calls of `acquire` that have not been followed by a `release`. */ _entries = 1;
   /** @internal */ _ended = false;
   /** @internal */ _gone = false;
   /** @internal */ _renewing = false;
@@ -150,6 +151,8 @@ export class Held {
   /**
    * Releases the lock. Resolves to whether it was held to the end. If the server does not answer, the release continues
    * in the background. A second call rejects with LockMisuseError.
+   *
+   * With `reentrant`, each `acquire` needs a `release`; one that is not the last resolves to whether the lock is held.
    */
   release(): Promise<boolean> {
     return this._keeper.release(this);

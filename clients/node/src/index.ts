@@ -35,5 +35,14 @@ export { Held, type HeldOnce, type Predecessor } from './hold.js';
 export { Leader, type Leadership } from './leader.js';
 export { type IoredisClient, Lock, Locks, type NodeRedisClient, type RedisClient } from './locks.js';
 export { Once, type Outcome } from './once.js';
-export type { AcquireOptions, Hooks, LeaderHooks, LockOptions, ManagerOptions, OnceOptions } from './options.js';
+export type {
+  AcquireOptions,
+  Hooks,
+  LeaderHooks,
+  LeaderOptions,
+  LockOptions,
+  ManagerOptions,
+  OnceOptions,
+  RecoverOptions,
+} from './options.js';
 export type { LockTerms } from './terms.js';

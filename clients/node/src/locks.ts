@@ -13,14 +13,15 @@ import {
   type AcquireOptions,
   HOOKS,
   LEADER_OPTIONS,
-  type LeaderHooks,
+  type LeaderOptions,
   type LockOptions,
   MANAGER_OPTIONS,
   type ManagerOptions,
   type OnceOptions,
+  RECOVER_OPTIONS,
+  type RecoverOptions,
 } from './options.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
-import { LOCK_OPTIONS } from './terms.js';
 import type { Wire } from './wire.js';
 
 type Method = (...args: never[]) => unknown;
@@ -98,9 +99,8 @@ export class Locks {
   }
 
   /** Only a lock that its last holder never released; `predecessor` is that holder. Does not wait. */
-  recover(key: Key, lease: number, options: Omit<LockOptions, 'wait'> = {}): Lock {
-    const { wait: _, ...names } = LOCK_OPTIONS;
-    optionsOf(options, shown([keyOf(key)]), names);
+  recover(key: Key, lease: number, options: RecoverOptions = {}): Lock {
+    optionsOf(options, shown([keyOf(key)]), RECOVER_OPTIONS);
     return this.#lockOf([keyOf(key)], lease, options, [], false, true);
   }
 
@@ -116,7 +116,7 @@ export class Locks {
   }
 
   /** Returns a Leader, which campaigns for the key from `start` until `stop`. */
-  leader(key: Key, lease: number, options: Omit<LockOptions, 'onLost'> & LeaderHooks = {}): Leader {
+  leader(key: Key, lease: number, options: LeaderOptions = {}): Leader {
     const name = shown([keyOf(key)]);
     optionsOf(options, name, LEADER_OPTIONS);
     const { onElected, onLost, ...rest } = options;
@@ -171,12 +171,16 @@ export class Lock {
   /** Gets the lock within `wait`; rejects with LockRefusedError, LockTimeoutError or another LockError. */
   acquire(options: AcquireOptions = {}): Promise<Held> {
     try {
-      optionsOf(options, this.#request.name, ACQUIRE_OPTIONS);
-      signalOf(options.signal, this.#request.name);
+      this.#check(options);
     } catch (error) {
       return Promise.reject(error as Error);
     }
     return this.#engine.acquire(this.#request, options.signal);
+  }
+
+  #check(options: AcquireOptions): void {
+    optionsOf(options, this.#request.name, ACQUIRE_OPTIONS);
+    signalOf(options.signal, this.#request.name);
   }
 
   /**
@@ -186,11 +190,18 @@ export class Lock {
   async run<T>(work: (signal: AbortSignal, held: Held) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
     if (typeof work !== 'function')
       throw new LockBadArgumentError(this.#request.name, `work is ${String(work)}, not a function`);
-    const held = await this.acquire(options);
-    return this.#engine.within(
+    this.#check(options);
+    const [engine, request] = [this.#engine, this.#request];
+    const outer = request.reentrant && engine.reentered(request);
+    if (outer) {
+      options.signal?.throwIfAborted();
+      return engine.withinAgain(outer, () => work(outer.signal, outer));
+    }
+    const held = await engine.acquire(request, options.signal);
+    return engine.within(
       held,
       () => work(held.signal, held),
-      () => held.release(),
+      () => engine.release(held, true),
     );
   }
 }

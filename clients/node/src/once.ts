@@ -125,7 +125,7 @@ export class Once {
   /** Begins to run the tick of this moment. undefined: another process is running it, or has run it. */
   async #begin(signal: AbortSignal | undefined): Promise<{ held: HeldOnce; run: TickRun } | undefined> {
     const [engine, { request, period, reruns, long }] = [this.#engine, this.#schedule];
-    engine.refuse(request);
+    engine.reentered(request);
     const clock = await this.#unlessGivenUp(() => engine.serverClock.read(request.key), signal);
     let asked = request;
     if (!reruns) {

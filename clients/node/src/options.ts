@@ -10,6 +10,9 @@ export interface LockOptions extends LockTerms {
   onLost?: (held: Held) => void;
 }
 
+/** Options of `recover`, which does not wait. Durations are milliseconds. */
+export type RecoverOptions = Omit<LockOptions, 'wait' | 'reentrant'>;
+
 /** Options of `once`. Durations are milliseconds. */
 export interface OnceOptions extends Pick<LockTerms, 'owner' | 'replicas' | 'replicasWithin' | 'fsync' | 'maxHold'> {
   /**
@@ -59,6 +62,9 @@ export interface LeaderHooks {
   onLost?: (token: number) => void;
 }
 
+/** Options of a leader. Durations are milliseconds. */
+export type LeaderOptions = Omit<LockOptions, 'onLost' | 'reentrant'> & LeaderHooks;
+
 type Names<T> = Readonly<Record<keyof T, true>>;
 
 /** @internal */
@@ -84,5 +90,9 @@ export const ONCE_OPTIONS: Names<OnceOptions> = {
   maxHold: true,
   onLost: true,
 };
+const { reentrant: _, ...NOT_REENTRANT } = LOCK_OPTIONS;
+const { wait: __, ...RECOVERED } = NOT_REENTRANT;
 /** @internal */
-export const LEADER_OPTIONS: Names<LockOptions & LeaderHooks> = { ...LOCK_OPTIONS, onElected: true };
+export const RECOVER_OPTIONS: Names<RecoverOptions> = RECOVERED;
+/** @internal */
+export const LEADER_OPTIONS: Names<LeaderOptions> = { ...NOT_REENTRANT, onElected: true };

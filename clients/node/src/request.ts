@@ -52,6 +52,7 @@ export class Request {
   readonly wait: number;
   readonly options: LockTerms;
   readonly onLost: ((held: never) => unknown) | undefined;
+  readonly reentrant: boolean;
   readonly atLeast: number;
   readonly maxHold: number;
   readonly replicas: number;
@@ -86,6 +87,7 @@ export class Request {
     this.name = name;
     optionsOf(options, name, LOCK_OPTIONS);
     for (const flag of ['session', 'details', 'fsync'] as const) booleanOf(options[flag], flag, name, false);
+    this.reentrant = booleanOf(options.reentrant, 'reentrant', name, false);
     functionOf(options.onLost, 'onLost', name);
     this.options = options;
     this.onLost = options.onLost;
@@ -131,6 +133,12 @@ export class Request {
     if (!this.isExclusive && !other.isExclusive) return false;
     for (const key of other.#set) if (this.#set.has(key)) return true;
     return false;
+  }
+
+  isSameLock(other: Request): boolean {
+    if (this.#set.size !== other.#set.size || this.kind.join() !== other.kind.join()) return false;
+    for (const key of other.#set) if (!this.#set.has(key)) return false;
+    return true;
   }
 
   /** Whether the grant belongs to a connection. */

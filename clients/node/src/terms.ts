@@ -9,6 +9,11 @@ export interface LockTerms {
    * `host:pid` of this process.
    */
   owner?: string | null;
+  /**
+   * A caller that already holds this lock gets the same hold again: within `run`, and in whatever was started there.
+   * Default: false.
+   */
+  reentrant?: boolean;
   /** The lock has its own connection, and ends one second after that closes. Needs the module. Default: false. */
   session?: boolean;
   /** Fill `held.predecessor`. Default: false. */
@@ -29,6 +34,7 @@ export interface LockTerms {
 export const LOCK_OPTIONS: Readonly<Record<keyof LockTerms | 'onLost', true>> = {
   wait: true,
   owner: true,
+  reentrant: true,
   session: true,
   details: true,
   replicas: true,

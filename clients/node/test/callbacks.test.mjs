@@ -138,6 +138,12 @@ test('an argument of the wrong type is named, and nothing is sent', async () => 
     ],
     "no 'wait'": [() => locks.recover('a', 1000, { wait: 60 }), () => lock.acquire({ wait: 60 })],
     session: [() => locks.lock('a', 1000, { session: 'yes' }), () => locks.lock('a', 1000, { session: null })],
+    reentrant: [() => locks.lock('a', 1000, { reentrant: 1 })],
+    "no 'reentrant'": [
+      () => locks.recover('a', 1000, { reentrant: true }),
+      () => locks.leader('a', 1000, { reentrant: true }),
+      () => locks.once('a', 60_000, { reentrant: true }),
+    ],
     fsync: [() => locks.lock('a', 1000, { fsync: 1 })],
     portable: [() => new Locks(redis, { portable: 'no' })],
     warnWithoutModule: [() => new Locks(redis, { warnWithoutModule: 0 })],

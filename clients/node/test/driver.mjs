@@ -119,7 +119,7 @@ function onceOf(order, name) {
 function lockOf(order, name) {
   const locks = managers[order.manager];
   const options = { onLost: reports(order, name) };
-  for (const field of ['session', 'owner', 'details', 'replicas', 'fsync'])
+  for (const field of ['session', 'owner', 'reentrant', 'details', 'replicas', 'fsync'])
     if (field in order) options[field] = order[field];
   const durations = {
     wait_ms: 'wait',
@@ -218,6 +218,7 @@ const acts = {
             const { outcome } = await lock.run(() => undefined);
             return resolve({ outcome });
           }
+          if (order.nested) return resolve(await lock.run((_, held) => shown(held)));
           const held = await lock.acquire();
           if ('hold' in order) holds[order.hold] = held;
           resolve(shown(held));
@@ -379,6 +380,7 @@ const can = [
   'few_threads',
   'half_open',
   'once',
+  'reentrant',
   'default_owner',
   'recover_free',
   ...(library === 'ioredis' ? ['prefix'] : []),

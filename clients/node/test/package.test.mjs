@@ -135,7 +135,7 @@ const name: string = await lock.redlock.using(['b'], 1000, async (signal) => sig
 console.log(name, (await lock.extend(500)).expiration);
 const locks = [new Locks(createClient()), new Locks(new Redis()), new Locks(new Cluster([])), new Locks(await createClient({ RESP: 3 }).connect()),
   new Locks(createClientPool()), new Locks(createCluster({ rootNodes: [] })), new Locks(createSentinel({ name: 'a', sentinelRootNodes: [] }))];
-const options: LockOptions = { wait: Infinity, onLost: (one) => console.log(one.token) };
+const options: LockOptions = { wait: Infinity, owner: null, reentrant: true, onLost: (one) => console.log(one.token) };
 const manager: ManagerOptions = { warn: console.warn, warnWithoutModule: false, hooks: { refused: (key, ms, error) => console.log(key, ms, error.code) } };
 new Locks(createClient(), manager).lock('a', 1000, options).acquire({ signal: AbortSignal.timeout(5) }).catch((error: unknown) => {
   if (error instanceof LockTimeoutError) console.log((error satisfies LockTimeout).key, LockTimeout.name);
@@ -166,6 +166,8 @@ if (ran.outcome !== 'elsewhere') console.log(ran.value.toFixed());
   const wrong = [
     "locks[0]!.lock('a', 1000, { wiat: 5 });",
     "locks[0]!.recover('a', 1000, { wait: 5 });",
+    "locks[0]!.recover('a', 1000, { reentrant: true });",
+    "locks[0]!.leader('a', 1000, { reentrant: true });",
     "locks[0]!.once('a', 60_000, { wait: 5 });",
     "locks[0]!.once('a');",
     'ran.value.toFixed();',

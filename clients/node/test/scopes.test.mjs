@@ -134,6 +134,78 @@ test('an outer scope also applies within an inner one, until the outer lock has 
   });
 });
 
+const AGAIN = { reentrant: true };
+
+test('a reentrant lock is released as often as it was acquired, or with the outermost scope', async () => {
+  const lock = locks.lock('again', 30_000, AGAIN);
+  const isHeld = async () => (await redis.exists('again')) === 1;
+  await lock.run(async (_, held) => {
+    assert.equal(await lock.acquire(), held);
+    assert.equal(await held.release(), true);
+    assert.equal(await lock.run((signal, inner) => inner === held && signal === held.signal), true);
+    await (await lock.acquire())[Symbol.asyncDispose]();
+    assert(held.isHeld && (await isHeld()));
+    await lock.acquire();
+  });
+  assert.equal(await isHeld(), false, 'the outermost scope has ended');
+  const held = await lock.acquire();
+  await assert.rejects(lock.acquire(), LockRefusedError, 'the caller is not known without a scope');
+  assert.equal(await held.release(), true);
+});
+
+test('a reentrant lock is the same if its keys and its kind are', async () => {
+  const both = locks.allOf(['x', 'y'], 30_000, AGAIN);
+  await both.run(async (_, held) => {
+    assert.equal(await locks.allOf(['y', 'x'], 30_000, AGAIN).acquire(), held);
+    for (const other of [
+      locks.lock('x', 30_000, AGAIN),
+      locks.shared('x', 30_000, AGAIN),
+      locks.allOf(['x', 'y', 'z'], 30_000, AGAIN),
+      locks.allOf(['x', 'y'], 30_000),
+    ])
+      await assert.rejects(other.acquire(), LockMisuseError);
+  });
+  const pages = locks.shared('pages again', 30_000, AGAIN);
+  await pages.run(async (_, held) => {
+    assert.equal(await pages.acquire(), held);
+    await assert.rejects(locks.lock('pages again', 30_000, AGAIN).run(assert.fail), LockMisuseError);
+    await locks.shared('pages again', 30_000).run((_, other) => assert.notEqual(other, held));
+  });
+});
+
+test('an error in an inner scope releases nothing, and one in the outermost releases all', async () => {
+  const lock = locks.lock('failing', 30_000, AGAIN);
+  const fails = () => {
+    throw new Error('the work failed');
+  };
+  const run = lock.run(async (_, held) => {
+    await assert.rejects(lock.run(fails), /the work failed/);
+    await assert.rejects(lock.run(fails, { signal: AbortSignal.abort(new Error('enough')) }), /enough/);
+    await assert.rejects(lock.acquire({ signal: AbortSignal.abort(new Error('enough')) }), /enough/);
+    held.check();
+    await lock.acquire();
+    fails();
+  });
+  await assert.rejects(run, /the work failed/);
+  assert.equal(await redis.exists('failing'), 0);
+});
+
+test('a loss also fails the inner scopes of a reentrant lock', async () => {
+  const lock = locks.lock('lost again', 300, AGAIN);
+  const run = lock.run(async (signal) => {
+    const inner = lock.run(async () => {
+      await redis.del('lost again');
+      await until('it is lost', () => signal.aborted);
+    });
+    await assert.rejects(inner, LockLostError);
+    await assert.rejects(
+      lock.run(() => assert.fail('once lost, it is a new hold'), { signal: AbortSignal.abort(new Error('enough')) }),
+      /enough/,
+    );
+  });
+  await assert.rejects(run, LockLostError);
+});
+
 test('scopes that begin in a timer of the previous one retain nothing of it', async () => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc');

@@ -127,7 +127,7 @@ export class Engine {
   reentered(request: Request): Held | undefined {
     if (this.isClosed) throw new LockMisuseError(request.name, 'its manager is closed');
     for (const held of this.#scopes.getStore() ?? []) {
-      const isAgain = request.reentrant && request.isSameLock(held._request);
+      const isAgain = request.reentrant && held._isReentrant && request.isSameLock(held._request);
       if (!(isAgain || held._request.excludes(request)) || !held.isHeld) continue;
       if (isAgain) return held;
       throw new LockMisuseError(request.name, 'this caller already holds it, in a scope around this call');

@@ -81,6 +81,7 @@ export class Held {
   /** @internal */ _sent: number;
   /** @internal */ _lease: number;
   /** @internal Calls of `acquire` that have not been followed by a `release`. */ _entries = 1;
+  /** @internal Whether its caller may get it again: not that of `once`. */ _isReentrant = true;
   /** @internal */ _ended = false;
   /** @internal */ _gone = false;
   /** @internal */ _renewing = false;

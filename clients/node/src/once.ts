@@ -153,6 +153,7 @@ export class Once {
     clock: Estimate,
     signal: AbortSignal | undefined,
   ): Promise<{ held: HeldOnce; run: TickRun }> {
+    held._isReentrant = false;
     const { period, reruns } = this.#schedule;
     const [sent, before] = [held._sent, held.predecessor];
     // The server granted it between two moments. If a kept lease had to end first, its window has ended by the later.

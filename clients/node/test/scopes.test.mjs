@@ -173,6 +173,15 @@ test('a reentrant lock is the same if its keys and its kind are', async () => {
   });
 });
 
+test('a tick is not held again, even by a reentrant lock', async () => {
+  const lock = locks.lock('tick', 30_000, AGAIN);
+  const { outcome } = await locks.once('tick', 60_000).run(async () => {
+    await assert.rejects(lock.acquire(), LockMisuseError);
+    await assert.rejects(lock.run(assert.fail), LockMisuseError);
+  });
+  assert.equal(outcome, 'ran');
+});
+
 test('an error in an inner scope releases nothing, and one in the outermost releases all', async () => {
   const lock = locks.lock('failing', 30_000, AGAIN);
   const fails = () => {

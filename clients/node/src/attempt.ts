@@ -1,7 +1,7 @@
 /**
  * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It first asks without waiting,
  * through the application's own client. If somebody else has the lock, it joins the queue (`waiting`). If the script
- * has no queue to wait in, the attempt polls.
+ * has no queue to wait in, the attempt polls. An attempt for a session lock asks and waits on its session's connection.
  */
 
 import { randomInt } from 'node:crypto';
@@ -14,6 +14,7 @@ import { type Grant, predecessor } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { Resources } from './resources.js';
+import type { SessionConnection } from './sessions.js';
 import type { News } from './subscription.js';
 import { type Asking, type Queued, RESEND, sleep, Waiting } from './waiting.js';
 import { type Connection, fieldsOf, type Words } from './wire.js';
@@ -26,6 +27,11 @@ function placeOf(reply: unknown): number | undefined {
   const [first, ms] = Array.isArray(reply) && reply.length === 2 ? reply : [reply, RESEND];
   return String(first) === 'WAITING' ? Number(ms) : undefined;
 }
+
+/** After these replies, a session leaves its connection to its other locks. */
+const MOVED = new Set(['ASK', 'CLUSTERDOWN', 'MOVED', 'TRYAGAIN']);
+/** After these, it ends. */
+const ROLE_CHANGED = new Set(['LOADING', 'MASTERDOWN', 'READONLY', 'UNBLOCKED']);
 
 const newId = (): string => String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
 
@@ -40,6 +46,8 @@ export class Attempt implements Asking {
   wasQueued = false;
   news: News | undefined;
   readonly #deadline: number;
+  /** Whose connection it is. */
+  #session: SessionConnection | undefined;
   #waiting: Waiting | undefined;
   #tries = 0;
   #isPooled = false;
@@ -90,12 +98,8 @@ export class Attempt implements Asking {
     } finally {
       this.resources.callers.leave(this);
     }
-    if (this.request.options.session) {
-      grant.connection = this.connection;
-      this.connection = undefined;
-    } else {
-      this.giveBackConnection();
-    }
+    grant.session = this.#session;
+    if (!grant.session) this.giveBackConnection();
     return grant;
   }
 
@@ -147,6 +151,12 @@ export class Attempt implements Asking {
 
   async #byCommands(): Promise<Grant> {
     const { resources, request } = this;
+    // The server must see the wait on the connection that has the session's other locks.
+    if (request.wait && request.options.session) {
+      const got = await this.#waits.byBlocking();
+      if (got) return got;
+      throw this.timedOut();
+    }
     let grant = resources.blocking.isReady ? await this.#waits.alone() : undefined;
     if (!grant && request.wait && resources.notifies && resources.subscription.isUp)
       grant = await this.#waits.byNotify();
@@ -223,7 +233,7 @@ export class Attempt implements Asking {
 
   #granted(reply: unknown, sent: number): Grant | undefined {
     if (reply === null || reply === undefined) return undefined;
-    const grant = { sent, form: this.form, connection: undefined };
+    const grant = { sent, form: this.form, session: undefined };
     if (typeof reply === 'number' && reply > 0) return { token: reply, predecessor: null, ...grant };
     if (Array.isArray(reply) && reply.length === 4 && typeof reply[0] === 'number') {
       return { token: reply[0], predecessor: predecessor(reply), ...grant };
@@ -240,19 +250,21 @@ export class Attempt implements Asking {
 
   #send(words: Words, timeout: number): Promise<unknown> {
     this.mayBeQueued = this.#isOnItsWay = true;
-    if (this.connection) return this.connection.call(words, timeout);
+    const own = this.#session ?? this.connection;
+    if (own) return own.call(words, timeout);
     return this.resources.wire.call(this.request.key, words, timeout);
   }
 
   /**
    * Waits a little before the next copy; throws the typed error if there will not be one. A copy whose reply may still
-   * arrive on a shared connection is awaited, because two copies must never be in flight.
+   * arrive on a shared connection is awaited, because two copies must never be in flight. `isOwn`: whether the error
+   * came over the attempt's own connection, if it has one.
    */
-  async pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined> {
+  async pauseAfter(error: ReplyError | ConnectionLost, isOwn = true): Promise<{ reply: unknown } | undefined> {
     const { name } = this.request;
     if (error instanceof ReplyError && error.isUnknownCommand) throw error;
     this.#tries += 1;
-    this.connection?.close();
+    if (isOwn) this.#leaveConnection(error);
     if (this.resources.wire.isCluster && (this.usesConnection || error instanceof ConnectionLost))
       await this.resources.wire.refresh(this.request.key);
     if (error instanceof ReplyError && !this.wasQueued && this.#tries === 1) this.mayBeQueued = false;
@@ -278,6 +290,13 @@ export class Attempt implements Asking {
     return undefined;
   }
 
+  /** The key may have moved to another server. A session's connection may have other locks. */
+  #leaveConnection(error: ReplyError | ConnectionLost): void {
+    const code = error instanceof ReplyError ? error.code : '';
+    if (!this.#session || ROLE_CHANGED.has(code)) this.connection?.close();
+    else if (MOVED.has(code)) this.giveBackConnection();
+  }
+
   timedOut(): LockError {
     return timedOut(this.request.name, now() - this.began);
   }
@@ -292,12 +311,16 @@ export class Attempt implements Asking {
     return refused(request.name, String(fieldsOf(reply).get('state')) === 'free');
   }
 
-  /** A connection for the whole attempt: a new one for a session, one of the few shared ones for WAIT. */
+  /** A connection for the whole attempt: that of its session, or one of the few shared ones for WAIT. */
   async takeConnection(): Promise<void> {
     const { resources, request } = this;
     this.giveBackConnection();
     if (request.options.session) {
-      this.connection = await resources.wire.connect(request.key, resources.timeout);
+      const session = await resources.sessions.take(request.key, request.group, this.isBackground);
+      if (this.#over) resources.sessions.giveBack(session);
+      this.throwIfGivenUp();
+      this.#session = session;
+      this.connection = session.connection;
       return;
     }
     if (this.isAlone) {
@@ -317,9 +340,10 @@ export class Attempt implements Asking {
   }
 
   giveBackConnection(): void {
-    const connection = this.connection;
-    this.connection = undefined;
-    if (connection && this.#isPooled) this.resources.connections.giveBack(connection);
+    const [connection, session] = [this.connection, this.#session];
+    this.connection = this.#session = undefined;
+    if (session) this.resources.sessions.giveBack(session);
+    else if (connection && this.#isPooled) this.resources.connections.giveBack(connection);
     else if (!this.isAlone) connection?.close();
     this.#isPooled = false;
   }
@@ -337,8 +361,8 @@ export class Attempt implements Asking {
 
   /** Leaves the queue, and releases a grant that the attempt may not know about. */
   async #abandon(error: unknown): Promise<void> {
-    // A reply in flight must not be read as the reply to another call.
-    if (this.#over) this.connection?.close();
+    // A reply in flight must not be read as the reply to another call. A session waits for it before the next call.
+    if (this.#over && !this.#session) this.connection?.close();
     this.giveBackConnection();
     if (!this.mayBeQueued) return;
     const cause = error instanceof Error ? error.cause : undefined;

@@ -17,8 +17,9 @@ import { MARGIN, Portable } from './portable.js';
 import { Timer } from './renewal.js';
 import type { Request } from './request.js';
 import { ServerClock } from './server-clock.js';
+import { Sessions } from './sessions.js';
 import { Subscription } from './subscription.js';
-import type { Connection, Wire, Word, Words } from './wire.js';
+import type { Wire, Word, Words } from './wire.js';
 
 export interface Settings {
   timeout: number;
@@ -38,6 +39,7 @@ export class Engine {
   readonly subscription: Subscription;
   readonly connections: Connections;
   readonly blocking: Blocking;
+  readonly sessions: Sessions;
   readonly portable: Portable;
   readonly serverClock: ServerClock;
   readonly #keeping: Keeping;
@@ -53,8 +55,6 @@ export class Engine {
   #hasWarned = false;
   /** A call over the application's connection that got no reply in time, until it gets one or the connection ends. */
   #overdue: Promise<unknown> | undefined;
-  readonly #sessions = new Set<Connection>();
-  readonly #dropped = new FinalizationRegistry<Connection>((connection) => connection.close());
 
   constructor(
     readonly wire: Wire,
@@ -66,6 +66,7 @@ export class Engine {
     this.subscription = new Subscription(reach, (text) => this.warn(text));
     this.connections = new Connections(reach);
     this.blocking = new Blocking(reach);
+    this.sessions = new Sessions(reach, () => this.#scopes.getStore() ?? []);
     this.portable = new Portable(reach, this.subscription);
     this.serverClock = new ServerClock(reach);
     this.#keeping = new Keeping(this, STILL_RUNS);
@@ -147,7 +148,7 @@ export class Engine {
     try {
       const grant = await attempt.run();
       held = Held._of(this, request, grant, attempt.began);
-      if (grant.connection) this.#watch(grant.connection, held);
+      if (grant.session) this.sessions.join(held, grant.session);
     } catch (thrown) {
       const waited = now() - attempt.began;
       const isOurs = thrown instanceof ReplyError || thrown instanceof ConnectionLost;
@@ -158,17 +159,6 @@ export class Engine {
     this.timer.add(held);
     if (this.options.hooks.granted) this.callBack(() => this.options.hooks.granted?.(request.name, held.waited));
     return held;
-  }
-
-  /** Keeps only a weak reference to the hold. Once nobody refers to the hold, its connection is closed. */
-  #watch(connection: Connection, held: Held): void {
-    const ref = new WeakRef(held);
-    this.#sessions.add(connection);
-    this.#dropped.register(held, connection);
-    connection.onEnd(() => {
-      this.#sessions.delete(connection);
-      ref.deref()?._lose('the connection of its session has closed', true);
-    });
   }
 
   /** Ends an attempt: at once if possible, otherwise in the background. The script does not block the attempt's ID. */
@@ -320,8 +310,7 @@ export class Engine {
       else if (wait > 0 && !wasLost) inTime = await this.#releaseLater(held, wait);
       else inTime = (await this.#releaseNow(held)) && !wasLost;
     } finally {
-      if (held._connection) this.#sessions.delete(held._connection);
-      held._connection?.close();
+      this.sessions.leave(held);
     }
     if (this.options.hooks.released)
       this.callBack(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
@@ -472,6 +461,7 @@ export class Engine {
       attempts: this.callers.size,
       waiting: this.subscription.size,
       owed: this.timer.owed,
+      sessions: this.sessions.size,
       ...this.connections.counts,
     };
   }
@@ -483,7 +473,7 @@ export class Engine {
     this.subscription.close();
     this.connections.close();
     this.blocking.end();
-    for (const connection of this.#sessions) connection.close();
+    this.sessions.close();
     this.timer.close();
   }
 }

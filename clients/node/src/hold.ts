@@ -6,7 +6,7 @@ import { LockLostError } from './errors.js';
 import { Flights } from './flights.js';
 import type { Form } from './form.js';
 import type { Request } from './request.js';
-import type { Connection } from './wire.js';
+import type { SessionConnection } from './sessions.js';
 
 /** A holder that never released the lock: its work may be half done. */
 export interface Predecessor {
@@ -36,7 +36,7 @@ export interface Grant {
   sent: number;
   predecessor: Predecessor | null;
   form: Form;
-  connection: Connection | undefined;
+  session: SessionConnection | undefined;
 }
 
 /** @internal What a hold's methods need from the manager. */
@@ -87,7 +87,7 @@ export class Held {
   /** @internal */ _renewing = false;
   /** @internal */ _entry = 0;
   /** @internal */ _form: Form;
-  /** @internal */ _connection: Connection | undefined;
+  /** @internal */ _session: SessionConnection | undefined;
   #lost: LockLostError | undefined;
   #onTheirWay = 0;
   #least: Lease = [0, 0];
@@ -104,7 +104,7 @@ export class Held {
     this._sent = grant.sent;
     this._lease = request.lease;
     this._form = grant.form;
-    this._connection = grant.connection;
+    this._session = grant.session;
   }
 
   /** @internal */

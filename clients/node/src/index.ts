@@ -33,7 +33,7 @@ export {
 } from './errors.js';
 export { Held, type HeldOnce, type Predecessor } from './hold.js';
 export { Leader, type Leadership } from './leader.js';
-export { type IoredisClient, Lock, Locks, type NodeRedisClient, type RedisClient } from './locks.js';
+export { type IoredisClient, Lock, Locks, type NodeRedisClient, type RedisClient, Session } from './locks.js';
 export { Once, type Outcome } from './once.js';
 export type {
   AcquireOptions,

@@ -87,6 +87,11 @@ class Ioredis implements Wire {
     return some;
   }
 
+  async serverOf(key: Buffer, timeout: number): Promise<string> {
+    if (!this.isCluster) return '';
+    return within(this.#node(key).then(addressOf), timeout, () => noReply(timeout));
+  }
+
   async connect(key: Buffer, timeout: number): Promise<Connection> {
     let connection: IoredisConnection | undefined;
     try {
@@ -107,7 +112,7 @@ class Ioredis implements Wire {
         protocol: 2,
         readOnly: false,
       });
-      connection = new IoredisConnection(client);
+      connection = new IoredisConnection(client, this.isCluster ? addressOf(source) : '');
       await within(
         client.connect(),
         timeout,
@@ -121,6 +126,8 @@ class Ioredis implements Wire {
     }
   }
 }
+
+const addressOf = (node: Any): string => `${node.options.host}:${node.options.port}`;
 
 /** The command that the library's `call` builds from the words, with that prefix on the keys that it knows. */
 function commandOf(client: Any, words: (string | Buffer)[], keyPrefix: string): Any {
@@ -139,7 +146,10 @@ class IoredisConnection implements Connection {
   readonly #ended: (() => void)[] = [];
   #isOpen = true;
 
-  constructor(client: Any) {
+  constructor(
+    client: Any,
+    readonly server: string,
+  ) {
     this.#client = client;
     client.on('error', () => undefined);
     client.on('close', () => this.#end());

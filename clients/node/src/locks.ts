@@ -22,6 +22,8 @@ import {
   type RecoverOptions,
 } from './options.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
+import { Group } from './sessions.js';
+import { LOCK_OPTIONS } from './terms.js';
 import type { Wire } from './wire.js';
 
 type Method = (...args: never[]) => unknown;
@@ -51,8 +53,48 @@ function wireOf(client: unknown): Wire {
   throw new LockBadArgumentError('', 'client is neither a client of node-redis nor one of ioredis');
 }
 
+/** Describes locks. */
+abstract class Describing {
+  /** One holder at a time. Durations are milliseconds. */
+  lock(key: Key, lease: number, options: LockOptions = {}): Lock {
+    return this._described([keyOf(key)], lease, options);
+  }
+
+  /** Any number of holders share it (readers); a holder of `lock` (a writer) excludes them. */
+  shared(key: Key, lease: number, options: LockOptions = {}): Lock {
+    return this._described([keyOf(key)], lease, options, ['SHARED']);
+  }
+
+  /** At most n holders at a time. */
+  limit(key: Key, n: number, lease: number, options: LockOptions = {}): Lock {
+    const keys = [keyOf(key)];
+    return this._described(keys, lease, options, ['LIMIT', countOf(n, 'n', shown(keys), 1, MOST_HOLDERS)]);
+  }
+
+  /** All of the keys or none, under one token. While it waits, it holds none of them. */
+  allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
+    return this._described(keysOf(keys), lease, options, [], true);
+  }
+
+  /** Only a lock that its last holder never released; `predecessor` is that holder. Does not wait. */
+  recover(key: Key, lease: number, options: RecoverOptions = {}): Lock {
+    optionsOf(options, shown([keyOf(key)]), RECOVER_OPTIONS);
+    return this._described([keyOf(key)], lease, options, [], false, true);
+  }
+
+  /** @internal */
+  abstract _described(
+    keys: Buffer[],
+    lease: number,
+    options: LockOptions,
+    kind?: (string | number)[],
+    many?: boolean,
+    recover?: boolean,
+  ): Lock;
+}
+
 /** The locks of one client. Create one manager for each Redis client in the application, and keep it. */
-export class Locks {
+export class Locks extends Describing {
   readonly #engine: Engine;
   readonly #wire: Wire;
 
@@ -61,6 +103,7 @@ export class Locks {
    * only the same manager notices that a lock is requested again within its own `run`.
    */
   constructor(client: RedisClient, options: ManagerOptions = {}) {
+    super();
     optionsOf(options, '', MANAGER_OPTIONS);
     const hooks = options.hooks ?? {};
     optionsOf(hooks, '', HOOKS, 'hooks');
@@ -75,33 +118,6 @@ export class Locks {
     };
     this.#wire = wireOf(client);
     this.#engine = new Engine(this.#wire, settings);
-  }
-
-  /** One holder at a time. Durations are milliseconds. */
-  lock(key: Key, lease: number, options: LockOptions = {}): Lock {
-    return this.#lockOf([keyOf(key)], lease, options);
-  }
-
-  /** Any number of holders share it (readers); a holder of `lock` (a writer) excludes them. */
-  shared(key: Key, lease: number, options: LockOptions = {}): Lock {
-    return this.#lockOf([keyOf(key)], lease, options, ['SHARED']);
-  }
-
-  /** At most n holders at a time. */
-  limit(key: Key, n: number, lease: number, options: LockOptions = {}): Lock {
-    const keys = [keyOf(key)];
-    return this.#lockOf(keys, lease, options, ['LIMIT', countOf(n, 'n', shown(keys), 1, MOST_HOLDERS)]);
-  }
-
-  /** All of the keys or none, under one token. While it waits, it holds none of them. */
-  allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
-    return this.#lockOf(keysOf(keys), lease, options, [], true);
-  }
-
-  /** Only a lock that its last holder never released; `predecessor` is that holder. Does not wait. */
-  recover(key: Key, lease: number, options: RecoverOptions = {}): Lock {
-    optionsOf(options, shown([keyOf(key)]), RECOVER_OPTIONS);
-    return this.#lockOf([keyOf(key)], lease, options, [], false, true);
   }
 
   /**
@@ -126,7 +142,16 @@ export class Locks {
     return Leader._of(this.#engine, request, { ...(onElected && { onElected }), ...(onLost && { onLost }) });
   }
 
-  #lockOf(
+  /**
+   * Returns the session of one caller that holds several session locks without a scope. It needs no closing: its
+   * connection closes with its last lock.
+   */
+  session(): Session {
+    return Session._of(this.#engine, this.#wire.prefix);
+  }
+
+  /** @internal */
+  _described(
     keys: Buffer[],
     lease: number,
     options: LockOptions,
@@ -150,6 +175,48 @@ export class Locks {
   /** Closes the manager's own connections. Held locks are no longer renewed. */
   close(): void {
     this.#engine.close();
+  }
+}
+
+/**
+ * Describes locks with the option `session` that share a connection: those of one caller. So the server sees who holds
+ * one lock and waits for another, and a wait that would close a cycle rejects with LockDeadlockError at once. In a
+ * cluster, they share one connection for each server.
+ *
+ * If the connection ends, all of its locks are lost. One attempt at a time uses it; meanwhile, another one gets a
+ * connection of its own.
+ */
+export class Session extends Describing {
+  readonly #engine: Engine;
+  readonly #prefix: string;
+  readonly #group = new Group();
+
+  private constructor(engine: Engine, prefix: string) {
+    super();
+    this.#engine = engine;
+    this.#prefix = prefix;
+  }
+
+  /** @internal */
+  static _of(engine: Engine, prefix: string): Session {
+    return new Session(engine, prefix);
+  }
+
+  /** @internal */
+  _described(
+    keys: Buffer[],
+    lease: number,
+    options: LockOptions,
+    kind: (string | number)[] = [],
+    many = false,
+    recover = false,
+  ): Lock {
+    optionsOf(options, shown(keys), LOCK_OPTIONS);
+    const { session = true } = options;
+    const more = { ...options, session };
+    const request = new Request(keys, lease, more, kind, many, recover, this.#prefix, false, this.#group);
+    if (!session) throw new LockBadArgumentError(request.name, 'session is false for a lock of a session');
+    return Lock._of(this.#engine, request);
   }
 }
 

@@ -115,10 +115,16 @@ class NodeRedis implements Wire {
     return this.#client.sendCommand(words, options);
   }
 
+  async serverOf(key: Buffer, timeout: number): Promise<string> {
+    if (!this.isCluster) return '';
+    const node: Promise<Any> = asked(() => this.#client.getNodeClientForKey(key));
+    return within(node.then(addressOf), timeout, () => noReply(timeout));
+  }
+
   async connect(key: Buffer, timeout: number): Promise<Connection> {
     try {
       const client = await this.#duplicate(key, timeout);
-      const connection = new NodeRedisConnection(client);
+      const connection = new NodeRedisConnection(client, this.isCluster ? addressOf(client) : '');
       try {
         await within(
           client.connect(),
@@ -176,13 +182,21 @@ class NodeRedis implements Wire {
   }
 }
 
+function addressOf(node: Any): string {
+  const { host, port } = node.options.socket;
+  return `${host}:${port}`;
+}
+
 class NodeRedisConnection implements Connection {
   readonly #client: Any;
   readonly #fail = (): void => this.close();
   readonly #ended: (() => void)[] = [];
   #isOpen = true;
 
-  constructor(client: Any) {
+  constructor(
+    client: Any,
+    readonly server: string,
+  ) {
     this.#client = client;
     const end = (): void => {
       if (!this.#isOpen) return;

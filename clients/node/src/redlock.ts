@@ -243,7 +243,7 @@ export default class Redlock extends EventEmitter {
       sent: now(),
       predecessor: null,
       form: engine.form,
-      connection: undefined,
+      session: undefined,
     };
     return Held._of(engine, this.#request(lock.resources, left, true), grant, now());
   }

@@ -3,6 +3,7 @@
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
 import { LockBadArgumentError } from './errors.js';
 import { hostAndPid, isOwner } from './owner.js';
+import type { Group } from './sessions.js';
 import { LOCK_OPTIONS, type LockTerms } from './terms.js';
 import type { Word } from './wire.js';
 
@@ -75,6 +76,8 @@ export class Request {
     prefix = '',
     /** The lease is not renewed, and the lock counts as held for all of it. */
     readonly timed = false,
+    /** The session locks that it shares connections with; undefined: those in the scopes around each attempt. */
+    readonly group?: Group,
   ) {
     const name = shown(keys);
     if (keys.length === 0) throw new LockBadArgumentError('', 'keys is empty: allOf needs at least one');

@@ -7,6 +7,7 @@ import type { ReplyError } from './failures.js';
 import type { Form } from './form.js';
 import type { Portable } from './portable.js';
 import type { Request } from './request.js';
+import type { Sessions } from './sessions.js';
 import type { Subscription } from './subscription.js';
 import type { Reach } from './wire.js';
 
@@ -14,6 +15,7 @@ export interface Resources extends Reach {
   readonly callers: Callers;
   readonly connections: Connections;
   readonly blocking: Blocking;
+  readonly sessions: Sessions;
   readonly subscription: Subscription;
   readonly portable: Portable;
   /** Whether to wait with NOTIFY. */

@@ -14,7 +14,10 @@ export interface LockTerms {
    * Default: false.
    */
   reentrant?: boolean;
-  /** The lock has its own connection, and ends one second after that closes. Needs the module. Default: false. */
+  /**
+   * The lock ends one second after its connection closes; the session locks of a caller share one. Needs the module.
+   * Default: false.
+   */
   session?: boolean;
   /** Fill `held.predecessor`. Default: false. */
   details?: boolean;

@@ -1,6 +1,7 @@
 /**
  * How attempts wait in the queue: a single one by blocking in pieces on one connection, several with NOTIFY. Where
- * NOTIFY is not available, they block on one of a few connections. Without the module, all wait with NOTIFY, or poll.
+ * NOTIFY is not available, they block on one of a few connections. A session attempt always blocks, on the connection
+ * of its session. Without the module, all wait with NOTIFY, or poll.
  */
 
 import { now } from './clock.js';
@@ -52,7 +53,7 @@ export interface Asking {
   timedOut(): LockError;
   ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
   ask(wait: number, channel: string): Promise<Grant | Queued | undefined>;
-  pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined>;
+  pauseAfter(error: ReplyError | ConnectionLost, isOwn?: boolean): Promise<{ reply: unknown } | undefined>;
   takeConnection(): Promise<void>;
   giveBackConnection(): void;
   leaveQueue(): void;
@@ -176,7 +177,8 @@ export class Waiting {
     try {
       if (attempt.isAlone) attempt.connection ??= blocking.openConnection;
       if (!attempt.connection) await attempt.takeConnection();
-      const most = attempt.isAlone ? LONE_PIECE : connections.hasWaiters ? SHARED_PIECE : PIECE;
+      const isCrowded = connections.hasWaiters && !this.#request.options.session;
+      const most = attempt.isAlone ? LONE_PIECE : isCrowded ? SHARED_PIECE : PIECE;
       const piece = Math.max(1, Math.min(attempt.left, most));
       const began = now();
       const grant = await attempt.unlessGivenUp(attempt.ask(piece, undefined, piece + timeout));
@@ -187,7 +189,7 @@ export class Waiting {
       return undefined;
     } finally {
       attempt.usesConnection = this.#request.needsConnection;
-      if (attempt.isGivenUp) attempt.connection?.close();
+      if (attempt.isGivenUp && !this.#request.options.session) attempt.connection?.close();
       if (!attempt.usesConnection) attempt.giveBackConnection();
     }
   }
@@ -203,7 +205,7 @@ export class Waiting {
         grant.sent = sent;
         return reply === 1;
       } catch (error) {
-        await this.#attempt.pauseAfter(read(error));
+        await this.#attempt.pauseAfter(read(error), false);
       }
     }
     return true;

@@ -10,6 +10,8 @@ export interface Connection {
   call(words: Words, timeout: number): Promise<unknown>;
   subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void>;
   readonly isOpen: boolean;
+  /** The address of its server in a cluster; otherwise empty. */
+  readonly server: string;
   /** Called once, when the connection ends, whoever ended it. */
   onEnd(ended: () => void): void;
   close(): void;
@@ -20,6 +22,8 @@ export interface Wire {
   /** One exchange. Rejects with ReplyError or ConnectionLost. */
   call(key: Buffer, words: Words, timeout: number): Promise<unknown>;
   connect(key: Buffer, timeout: number): Promise<Connection>;
+  /** The `server` of a new connection for this key. Rejects with ReplyError or ConnectionLost. */
+  serverOf(key: Buffer, timeout: number): Promise<string>;
   /** Changes whenever the library may have sent a command twice: it resends after a reconnect. */
   epoch(): number;
   /** Asks again which cluster node has the key. */

@@ -116,8 +116,7 @@ function onceOf(order, name) {
   return managers[order.manager].once(keyOf(order.key), order.period_ms, options);
 }
 
-function lockOf(order, name) {
-  const locks = managers[order.manager];
+function lockOf(order, name, locks = managers[order.manager]) {
   const options = { onLost: reports(order, name) };
   for (const field of ['session', 'owner', 'reentrant', 'details', 'replicas', 'fsync'])
     if (field in order) options[field] = order[field];
@@ -137,6 +136,9 @@ function lockOf(order, name) {
 }
 
 const theLock = (order, name) => ('object' in order ? objects[order.object] : lockOf(order, name));
+/** Session locks of a scope share a session. */
+const ownLock = (order, name, session) =>
+  order.session && !('object' in order) ? lockOf(order, name, session) : theLock(order, name);
 const heldOf = (order) => ('hold' in order ? holds[order.hold] : bodies[order.scope].held);
 
 function shown(held) {
@@ -181,15 +183,29 @@ const acts = {
   object(order) {
     objects[order.object] = lockOf(order, { object: order.object });
   },
-  async acquire(order) {
-    const held = await theLock(order, { hold: order.hold }).acquire({ signal: signalOf(order) });
-    holds[order.hold] = held;
-    return shown(held);
+  acquire(order) {
+    const signal = signalOf(order);
+    const acquire = async (lock) => {
+      const held = await lock.acquire({ signal });
+      holds[order.hold] = held;
+      return shown(held);
+    };
+    if (!('within' in order)) return acquire(theLock(order, { hold: order.hold }));
+    const { run, session } = bodies[order.within];
+    return inBody(run, async () => {
+      const timer = 'cancel_after_ms' in order && setTimeout(() => pending[order.n]?.abort(), order.cancel_after_ms);
+      try {
+        return await acquire(ownLock(order, { hold: order.hold }, session));
+      } finally {
+        clearTimeout(timer);
+      }
+    });
   },
   cancel: (order) => pending[order.of]?.abort(),
   async scope(order) {
     const gaveUp = signalOf(order);
-    const body = { lock: theLock(order, { scope: order.scope }), held: undefined };
+    const session = managers[order.manager].session();
+    const body = { lock: ownLock(order, { scope: order.scope }, session), held: undefined, session };
     bodies[order.scope] = body;
     await body.lock.run(bodyOf(order, body), { signal: gaveUp });
   },
@@ -209,23 +225,16 @@ const acts = {
   fail: (order) => bodies[order.scope].run('fail'),
   spawn: (order) => new Promise((resolve) => bodies[order.scope].run(() => void work(order.worker, resolve))),
   again: (order) =>
-    new Promise((resolve, reject) => {
-      const run = 'worker' in order ? workers[order.worker] : bodies[order.scope].run;
-      run(async () => {
-        try {
-          const { lock } = bodies[order.scope];
-          if (lock instanceof Once) {
-            const { outcome } = await lock.run(() => undefined);
-            return resolve({ outcome });
-          }
-          if (order.nested) return resolve(await lock.run((_, held) => shown(held)));
-          const held = await lock.acquire();
-          if ('hold' in order) holds[order.hold] = held;
-          resolve(shown(held));
-        } catch (error) {
-          reject(error);
-        }
-      });
+    inBody('worker' in order ? workers[order.worker] : bodies[order.scope].run, async () => {
+      const { lock } = bodies[order.scope];
+      if (lock instanceof Once) {
+        const { outcome } = await lock.run(() => undefined);
+        return { outcome };
+      }
+      if (order.nested) return lock.run((_, held) => shown(held));
+      const held = await lock.acquire();
+      if ('hold' in order) holds[order.hold] = held;
+      return shown(held);
     }),
   async storm(order) {
     const tally = { granted: 0, cancelled: 0, refused: 0, failed: [] };
@@ -254,7 +263,7 @@ const acts = {
     return { ...tally, failed: tally.failed.slice(0, 10) };
   },
   census() {
-    const left = { attempts: 0, waiting: 0, slots: 0, queue: 0, owed: 0 };
+    const left = { attempts: 0, waiting: 0, slots: 0, queue: 0, owed: 0, sessions: 0 };
     for (const manager of Object.values(managers)) {
       for (const [name, count] of Object.entries(manager._engine.census())) left[name] += count;
     }
@@ -322,6 +331,9 @@ const bodyOf = (order, body) => async (signal, held) => {
   }
 };
 
+/** Acts in a body, or in what was started there. */
+const inBody = (run, act) => new Promise((resolve, reject) => run(() => act().then(resolve, reject)));
+
 /** A worker that is started in a scope and outlives it. */
 async function work(name, begun) {
   for (;;) {
@@ -383,6 +395,7 @@ const can = [
   'reentrant',
   'default_owner',
   'recover_free',
+  'deadlock',
   ...(library === 'ioredis' ? ['prefix'] : []),
   ...(globalThis.gc ? ['drop'] : []),
 ];

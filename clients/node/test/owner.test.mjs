@@ -1,4 +1,4 @@
-// Who a lock says its holder is. No server is needed.
+// The owner that a lock names by default. No server is needed.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';

@@ -101,7 +101,7 @@ for (const [library, connect] of Object.entries(CLIENTS)) {
       await lock('b').run(async () => assert.equal(await sessionOf('b'), id));
       const held = await lock('b').acquire();
       assert.equal(await sessionOf('b'), id);
-      // Another branch may hold b, so a wait for it is no deadlock.
+      // Another branch may hold b, so waiting for it does not close a cycle.
       const waiting = lock('b').acquire();
       await waits('b', 1);
       assert.equal(await held.release(), true);

@@ -3,8 +3,8 @@
  * one lock and waits for another, and finds deadlocks.
  *
  * The locks of a caller are those of one `locks.session()`, or else those held in the scopes around a call. Whatever
- * was started in a scope is inside that scope too. Two such branches may wait for each other's locks without a deadlock, so
- * a call does not use a connection that has any lock from elsewhere.
+ * was started in a scope is inside that scope too. Two such branches may wait for each other's locks without a
+ * deadlock, so a call does not use a connection that has any lock from elsewhere.
  *
  * One attempt at a time uses a connection; meanwhile, another attempt of the same caller gets a new one. A connection
  * is closed with its last lock, and its end loses all of its locks.

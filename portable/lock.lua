@@ -240,19 +240,6 @@ local function timestamp(time, ms, retention)
     return ('%d.%06d'):format(seconds, micros), expiry or nil
 end
 
--- A new grant: the part of its value after the timestamp, and its token. `held` is the token in the key.
-local function record_of(time, held, id, owner)
-    local token, record = time[1] * 1000000 + time[2], time[1] .. time[2]
-    if #time[2] < 6 then record = time[1] .. ('00000' .. time[2]):sub(-6) end
-    if held and held + 0 >= token then
-        token = held + 1
-        record = ('%016.0f'):format(token)
-    end
-    if id then record = record .. id end
-    if owner then record = record .. ' ' .. owner end
-    return record, token
-end
-
 -- Writes a lock with one holder; `record` is the part after the timestamp. Returns an error, or nil.
 local function write(key, record, time, ms, retention)
     local at, expiry = timestamp(time, ms, retention)
@@ -284,17 +271,8 @@ local function take(command, keys, args, at, time)
     local queued = queue and not share and not extends and redis.pcall('ZCARD', queue)
     if queue and share or queued and queued ~= 0 then return nil, queued or nil end
 
-    -- Where SET has NX with GET, one call reads the key and takes a free lock.
-    local ms, record, reply, value = lease + margin, nil, nil, nil
-    if acquires and not is_before_7 and retention >= 0 and is_clock(time) then
-        record, reply = record_of(time, nil, id, owner)
-        local free_at, expiry = timestamp(time, ms, retention)
-        value = redis.pcall('SET', key, free_at .. record, 'NX', 'GET', 'PXAT', expiry)
-        if not value then return details and { reply, false, false, false } or reply end
-    end
-    if not value or value.err then value = redis.pcall('GET', key) end
-
     -- The content of the key: `left` microseconds until its timestamp; nil or false if the lock is free or foreign.
+    local value = redis.pcall('GET', key)
     local left, held, held_id, held_owner
     if value and value.err then
         if queue then return nil end
@@ -307,6 +285,7 @@ local function take(command, keys, args, at, time)
     end
 
     -- The decision, and the details of the reply.
+    local ms, record, reply = lease + margin, nil, nil
     if extends then
         if held ~= own or left <= 0 then return 0 end
         record, reply = value:sub(18), 1
@@ -316,7 +295,14 @@ local function take(command, keys, args, at, time)
         if details then reply = { reply, false, false, false } end
         if is_clock(time) and ms * 1000 <= left then return reply end
     elseif left and left <= 0 or acquires and not value then
-        record, reply = record_of(time, held, id, owner)
+        reply, record = time[1] * 1000000 + time[2], time[1] .. time[2]
+        if #time[2] < 6 then record = time[1] .. ('00000' .. time[2]):sub(-6) end
+        if held and held + 0 >= reply then
+            reply = held + 1
+            record = ('%016.0f'):format(reply)
+        end
+        if id then record = record .. id end
+        if owner then record = record .. ' ' .. owner end
         if details or recovers then
             local overdue = left and (-left - -left % 1000) / 1000
             reply = { reply, overdue or false, held and held + 0 or false, held_owner or false }

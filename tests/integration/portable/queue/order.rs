@@ -27,22 +27,6 @@ fn released_locks_go_to_attempts_in_order_of_arrival() {
 }
 
 #[test]
-fn one_command_reads_and_takes_a_free_lock() {
-    in_each_way(|place| {
-        if place.conn.is_before_7() {
-            return;
-        }
-        let before = ["get", "set"].map(|command| place.conn.calls(command));
-        let token = place.is_granted(1, "c", "");
-        place.release(token);
-        place.execute("LOCK.ACQUIRE k PX 60000").int();
-        assert!(place.execute("LOCK.ACQUIRE k PX 60000").is_nil());
-        let now = ["get", "set"].map(|command| place.conn.calls(command));
-        assert_eq!([now[0] - before[0], now[1] - before[1]], [1, 3], "the only GET is the release's");
-    });
-}
-
-#[test]
 fn nobody_overtakes_a_notified_attempt_or_the_queue() {
     in_each_way(|place| {
         let mut subscriber = place.subscriber("c");

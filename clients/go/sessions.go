@@ -30,7 +30,7 @@ type session struct {
 	*connection
 	server  driver.Node
 	group   *SessionLocks
-	pending chan struct{} // closed once the reply to an abandoned call has arrived; nil if there is none
+	pending chan struct{} // closed once the reply to an abandoned call has arrived; otherwise nil
 
 	// The mutex of sessions guards these.
 	holds    []*hold

@@ -230,7 +230,7 @@ module Serverlock
       block ? within(request, &block) : lock
     end
 
-    # The hold that this caller has and gets again; nil if there is none.
+    # The hold that this caller has and gets again, or nil.
     def again(request, engine)
       raise Misuse.new("lock #{request.name.inspect}: its manager is closed", key: request.name) if engine.closed?
 

@@ -52,7 +52,7 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
         return held;
     }
 
-    /** Returns what the current thread has and gets again; null if there is none. */
+    /** Returns what the current thread has and gets again, or null. */
     static Held again(Engine engine, Request request) throws InterruptedException {
         if (!request.isReentrant()) {
             return null;

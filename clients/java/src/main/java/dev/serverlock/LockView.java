@@ -13,7 +13,7 @@ import java.util.concurrent.locks.Lock;
 final class LockView implements Lock {
     private final Engine engine;
     private final Request request;
-    /** What each call of lock in this thread got, until its unlock. Null if there is none. */
+    /** What each call of lock in this thread got, until its unlock; otherwise null. */
     private final ThreadLocal<Deque<Held>> mine = new ThreadLocal<>();
 
     LockView(Engine engine, Request request) {

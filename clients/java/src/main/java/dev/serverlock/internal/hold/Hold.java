@@ -106,7 +106,7 @@ public final class Hold {
         held = new WeakReference<>(value);
     }
 
-    /** The Held that its thread may get again; null if there is none. */
+    /** The Held that its thread may get again, or null. */
     Object held() {
         WeakReference<?> known = held;
         return known == null ? null : known.get();

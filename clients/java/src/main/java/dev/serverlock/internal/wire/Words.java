@@ -52,7 +52,7 @@ public final class Words {
         return value == null ? "" : value.toString();
     }
 
-    /** The value of a field in the reply to LOCK.INFO; null if there is none. */
+    /** The value of a field in the reply to LOCK.INFO, or null. */
     public static Object field(Object reply, String name) {
         if (reply instanceof List<?> fields) {
             for (int at = 0; at + 1 < fields.size(); at += 2) {

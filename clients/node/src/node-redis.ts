@@ -37,6 +37,9 @@ export async function libraryOf(): Promise<Any> {
 /** This package applies the time-outs of commands itself. */
 const PATIENT = { timeout: undefined };
 
+/** The commands without a key that are sent to the server of a key. */
+const KEYLESS = new Set(['TIME', 'INFO']);
+
 type Kind = 'client' | 'pool' | 'cluster' | 'sentinel';
 
 function kindOf(client: Any): Kind {
@@ -109,8 +112,12 @@ class NodeRedis implements Wire {
     return done;
   }
 
-  #send(key: Buffer, words: (string | Buffer)[], options: object): Promise<unknown> {
-    if (this.#kind === 'cluster') return this.#client.sendCommand(key, false, words, options);
+  async #send(key: Buffer, words: (string | Buffer)[], options: object): Promise<unknown> {
+    if (this.#kind === 'cluster') {
+      // The library sends a command that it knows to have no key to any node, or to all of them.
+      if (!KEYLESS.has(String(words[0]))) return this.#client.sendCommand(key, false, words, options);
+      return (await this.#client.getNodeClientForKey(key)).sendCommand(words, options);
+    }
     if (this.#kind === 'sentinel') return this.#client.sendCommand(false, words, options);
     return this.#client.sendCommand(words, options);
   }

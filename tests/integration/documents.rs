@@ -1,5 +1,6 @@
 //! Paths in backticks in the documents exist: each names a test, a module of tests (`stall::`) or a method
-//! (`Value::read`). The source files that the documents name (`lock/grace.rs`) exist too.
+//! (`Value::read`). The source files that the documents name (`lock/grace.rs`) exist too. Each rule for client
+//! libraries is named by a scenario, or by a row that says why none can show it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,4 +112,43 @@ fn a_missing_path_is_found() {
         assert!(!is_there(path), "{path}");
     }
     assert_eq!(paths("a `b::c`\n```\n`d::e`\n```\n| `f` | `cargo test g::h x` |"), ["b::c", "g::h"]);
+}
+
+/// The names of rules in a text, like A1; `A1 to A3` are three.
+fn rules(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split(|at: char| !at.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let number = |word: &str| word.get(1..).and_then(|digits| digits.parse::<u32>().ok());
+    let is_rule = |word: &&str| word.starts_with(|first: char| first.is_ascii_uppercase()) && number(word).is_some();
+    let mut found: Vec<String> = words.iter().copied().filter(is_rule).map(String::from).collect();
+    for window in words.windows(3).filter(|window| window[1] == "to" && is_rule(&window[0])) {
+        if let (Some(from), Some(to)) = (number(window[0]), number(window[2])) {
+            found.extend((from..=to).map(|at| format!("{}{at}", &window[0][..1])));
+        }
+    }
+    found
+}
+
+#[test]
+fn each_client_rule_has_a_scenario_or_a_reason() {
+    let spec = include_str!("../../docs/CLIENT_SPEC.md");
+    let all: Vec<String> =
+        spec.lines().filter_map(|line| line.strip_prefix("- **")?.split("**").next()).map(String::from).collect();
+    let reasons = spec.split("| rule | why no scenario |").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    let excused: Vec<String> =
+        reasons.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").next()).flat_map(rules).collect();
+    let mut named = Vec::new();
+    for file in fs::read_dir(root().join("clients/suite/scenarios")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "py") {
+            let text = fs::read_to_string(path).unwrap();
+            named.extend(text.split("rules=\"").skip(1).filter_map(|rest| rest.split('"').next()).flat_map(rules));
+        }
+    }
+    assert!(all.len() > 60, "the page has {} rules", all.len());
+    for rule in &all {
+        assert!(named.contains(rule) != excused.contains(rule), "{rule} has both a scenario and a reason, or neither");
+    }
+    for rule in named.iter().chain(&excused) {
+        assert!(all.contains(rule), "no rule {rule} on the page");
+    }
 }

@@ -24,7 +24,7 @@ BAD = [
 ]
 
 
-@scenario(rules="A1")
+@scenario(rules="A1 S8")
 def a_bad_argument_is_named_and_nothing_is_sent(stage):
     server = stage.server()
     conn = stage.connect(server)
@@ -64,7 +64,7 @@ def a_key_that_holds_something_else_is_a_bad_argument(stage):
     assert conn.call("LLEN", "list") == 1
 
 
-@scenario(rules="A1")
+@scenario(rules="A1 C1")
 def a_closed_manager_says_so(stage):
     server = stage.server()
     driver = stage.opened(server)

@@ -54,7 +54,7 @@ def nothing_is_left(conn, key):
     return conn.call("EXISTS", key, queue_of(key)) == 0
 
 
-@scenario("queue", rules="W1 W5 W14")
+@scenario("queue", rules="W1 W5 W14 Q1 Q3")
 def waiters_are_served_in_the_order_in_which_they_came(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -76,7 +76,7 @@ def waiters_are_served_in_the_order_in_which_they_came(stage):
     assert nothing_is_left(conn, "report")
 
 
-@scenario("queue", rules="W5 W14")
+@scenario("queue", rules="W5 W14 Q2 Q3")
 def nobody_polls(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -97,7 +97,7 @@ def nobody_polls(stage):
     assert nothing_is_left(conn, "report")
 
 
-@scenario("queue", rules="A5 W7 W14")
+@scenario("queue", rules="A5 W7 W14 Q4 Q5")
 def a_wait_that_ends_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -298,7 +298,7 @@ def a_shared_hold_is_fenced_and_verified(stage):
     assert driver.do("release", hold="b")["held"] is False
 
 
-@scenario("queue", rules="S1 W14")
+@scenario("queue", rules="S1 W14 Q6")
 def several_keys_are_all_taken_or_none(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)

@@ -36,7 +36,7 @@ def waits_survive_the_loss_of_their_connection(stage):
     assert nothing_is_left(conn, "report")
 
 
-@scenario("queue", rules="A3 W4 W14")
+@scenario("queue", rules="A3 W4 W14 Q5")
 def a_lost_reply_costs_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -82,7 +82,7 @@ def commands_left_in_the_sockets_of_a_stopped_server_leave_nothing(stage):
     assert nothing_is_left(conn, "report"), conn.info("report")
 
 
-@scenario("queue", "background", "cancel", "pooled", rules="A5 W14")
+@scenario("queue", "background", "cancel", "pooled", rules="A5 W14 Q5")
 def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -117,7 +117,7 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
         driver.end()
 
 
-@scenario("queue", rules="W10 W14")
+@scenario("queue", rules="W10 W14 Q8")
 def without_the_right_to_the_queue_attempts_poll(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -146,7 +146,7 @@ def without_the_right_to_the_queue_attempts_poll(stage):
     assert nothing_is_left(conn, "report")
 
 
-@scenario("queue", rules="W10 W14")
+@scenario("queue", rules="W10 W14 Q7")
 def a_name_with_a_brace_but_no_hash_tag_has_no_queue(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -175,7 +175,7 @@ def a_name_with_a_brace_but_no_hash_tag_has_no_queue(stage):
     assert nothing_is_left(conn, "{42}:report")
 
 
-@scenario("queue", rules="W10 W14")
+@scenario("queue", rules="W10 W14 Q9")
 def without_the_right_to_subscribe_attempts_poll_and_notify_others(stage):
     for right in ("-subscribe", "resetchannels"):
         server = stage.server(module=False)
@@ -244,7 +244,7 @@ def polls_alone(conn, key):
     until("no place is left", lambda: conn.call("EXISTS", queue_of(key)) == 0)
 
 
-@scenario("queue", rules="W6 W14")
+@scenario("queue", rules="W6 W14 Q9")
 def without_the_right_to_publish_attempts_ask_again(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
@@ -289,7 +289,7 @@ def redirections_of_a_cluster_are_followed(stage):
     released(driver, "all")
 
 
-@scenario("queue", "cluster", rules="A7 W14")
+@scenario("queue", "cluster", rules="A7 W14 Q10")
 def a_slot_that_moves_takes_its_lock_along(stage):
     cluster = stage.cluster(module=False)
     driver = stage.opened(cluster)

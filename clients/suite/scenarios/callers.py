@@ -117,7 +117,7 @@ def belongs_to(pid, driver):
     return pid == driver.pid
 
 
-@scenario("default_owner", rules="S8")
+@scenario("default_owner", rules="S10")
 def a_lock_without_an_owner_names_its_host_and_process(stage):
     server = stage.server()
     conn = stage.connect(server)
@@ -130,7 +130,7 @@ def a_lock_without_an_owner_names_its_host_and_process(stage):
         assert name and belongs_to(int(name[1]), driver), owner
 
 
-@scenario("default_owner", rules="S8")
+@scenario("default_owner", rules="S10")
 def an_owner_that_is_switched_off_is_not_sent(stage):
     server = stage.server()
     conn = stage.connect(server)
@@ -141,7 +141,7 @@ def an_owner_that_is_switched_off_is_not_sent(stage):
     assert re.fullmatch(r"\d{10}\.\d+", conn.call("GET", "report")), conn.call("GET", "report")
 
 
-@scenario("default_owner", "leader", rules="S8 L3")
+@scenario("default_owner", "leader", rules="S10 L3")
 def a_leader_names_its_host_and_process(stage):
     server = stage.server()
     conn = stage.connect(server)

@@ -72,7 +72,7 @@ def once_needs_the_right_to_ask_for_the_time(stage):
     assert [runs_once(driver, "app:job") for _ in "ab"] == ["ran", "elsewhere"]
 
 
-@scenario(rules="A6 W1 W5")
+@scenario(rules="A6 W1 W5 W2")
 def the_documented_user_is_denied_nothing(stage):
     server = stage.server()
     conn = stage.connect(server)
@@ -215,7 +215,7 @@ def the_documented_user_of_the_script_is_denied_nothing(stage):
         driver.do("acquire", manager="m", hold="x", key="theirs", lease_ms=30000)
 
 
-@scenario("queue", rules="W10 W14")
+@scenario("queue", rules="W10 W14 Q8")
 def without_the_rights_to_the_queue_the_documented_user_of_the_script_polls(stage):
     for missing in ("-zadd", "-zcard", "-subscribe"):
         server = stage.server(module=False)

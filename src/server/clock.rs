@@ -20,6 +20,10 @@ impl engine::Clock for ServerClock {
     fn monotonic(self) -> MonotonicMicros {
         monotonic()
     }
+
+    fn cpu(self) -> MonotonicMicros {
+        cpu()
+    }
 }
 
 /// Now: from the server if it provides microseconds (7.2 and later), otherwise from the system's clock, which is the

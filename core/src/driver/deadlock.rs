@@ -3,15 +3,16 @@
 use super::edge::{Access, Edge, Expected, Key};
 use super::entry::Entry;
 use crate::engine::events::deadlock_search::Step;
-use crate::engine::{Clock, KeyName, KeyNames};
+use crate::engine::{Clock as _, KeyName, KeyNames};
 use crate::lock::request::Request;
 
 impl<E: Edge> Entry<'_, E> {
     /// Whether a command's client would be waiting for itself if it waited for these keys.
     pub(super) fn closes_cycle(&mut self, keys: KeyNames<'_>, request: &Request<'_>) -> bool {
         let (own, most) = (self.edge.client(), self.edge.most_edges());
-        let Some(mut search) = self.engine().search(own, keys, request, most) else { return false };
-        let now = self.edge.clock().now();
+        let clock = self.edge.clock();
+        let Some(mut search) = self.engine().search(own, keys, request, most, clock) else { return false };
+        let now = clock.now();
         loop {
             let step = self.engine().search_on(&mut search);
             match step {

@@ -8,4 +8,8 @@ pub trait Clock: Copy {
     fn now(self) -> UnixMicros;
     /// The monotonic clock, which is never set.
     fn monotonic(self) -> MonotonicMicros;
+    /// The CPU time of the server's main thread, which stands still while the machine does something else.
+    fn cpu(self) -> MonotonicMicros {
+        self.monotonic()
+    }
 }

@@ -11,10 +11,11 @@ use crate::engine::counters::Counter;
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
 use crate::engine::sessions::Sessions;
 use crate::engine::wait_graph::{Graph, LockNumber};
-use crate::engine::{Engine, KeyName, KeyNames};
+use crate::engine::{Clock, Engine, KeyName, KeyNames};
 use crate::lock::held::{self, Release};
 use crate::lock::request::{Request, Share};
 use crate::lock::state::State;
+use crate::lock::time::{Micros, MonotonicMicros};
 use crate::lock::token::Token;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -36,13 +37,13 @@ struct Held {
 
 /// A search in progress.
 #[derive(Debug)]
-pub struct Search {
+pub struct Search<C> {
     own: u64,
     graph: Graph,
     /// The locks already inspected, by the address of the sessions' copy of the name.
     locks: FxHashMap<(i32, *const u8), Option<Held>>,
     clients: Reached,
-    edges: Edges,
+    edges: Edges<C>,
     /// Whether the last lock read had more holders than there were edges left.
     is_spent: bool,
     /// Waits for locks that sessions hold, to be added to the graph.
@@ -108,18 +109,34 @@ impl Reached {
     }
 }
 
-/// How many edges may still be inspected. Edges represent time: inspecting 10,000 of them takes less than 3 ms,
-/// whatever work they represent.
+/// How many edges may still be inspected, and for how long. Edges represent time, and 10,000 of them usually take less
+/// than 2 ms. On a slow machine or allocator they would take longer, so the search also ends when that time has passed.
 #[derive(Clone, Copy, Debug)]
-struct Edges(usize);
+struct Edges<C> {
+    left: usize,
+    /// How many edges are left when the clock is read next.
+    next_look: usize,
+    clock: C,
+    begun: MonotonicMicros,
+    most_time: Micros,
+}
 
-impl Edges {
+impl<C: Clock> Edges<C> {
     /// Opening a key takes as long as this many edges.
     const OPENED: usize = 5;
     /// Each holder that is read from the key, not from memory, counts as this many edges.
     const READ: usize = 2;
     /// Names are hashed and compared: this many bytes count as one edge.
     const BYTES: usize = 128;
+    /// The clock is read once for this many edges.
+    const LOOK: usize = 128;
+    /// A search may always take this long.
+    const LEAST_TIME: Micros = Micros::from_ms(1);
+
+    fn new(most: usize, clock: C) -> Self {
+        let most_time = Micros(most as u64 / 5).max(Self::LEAST_TIME);
+        Self { left: most, next_look: most.saturating_sub(Self::LOOK), clock, begun: clock.cpu(), most_time }
+    }
 
     /// Inspects an edge to or from a lock, which is looked up by its name.
     fn inspect_named(&mut self, name: &[u8]) -> Result<(), TooMuch> {
@@ -127,12 +144,19 @@ impl Edges {
     }
 
     fn inspect(&mut self, edges: usize) -> Result<(), TooMuch> {
-        self.0 = self.0.checked_sub(edges).ok_or(TooMuch)?;
+        self.left = self.left.checked_sub(edges).ok_or(TooMuch)?;
+        if self.left > self.next_look {
+            return Ok(());
+        }
+        self.next_look = self.left.saturating_sub(Self::LOOK);
+        if self.clock.cpu().since(self.begun) > self.most_time {
+            return Err(TooMuch);
+        }
         Ok(())
     }
 }
 
-/// The search reached its limit of edges.
+/// The search reached its limit of edges or of time.
 struct TooMuch;
 
 impl<H> Engine<H> {
@@ -141,13 +165,21 @@ impl<H> Engine<H> {
     /// impossible.
     ///
     /// Waiters ahead of a client add no edges: they wait for the same holders. They only matter through the number of
-    /// holders they allow. A search that meets more than `most` edges answers no, and a counter records that.
-    pub fn search(&mut self, own: u64, keys: KeyNames<'_>, request: &Request<'_>, most: usize) -> Option<Search> {
+    /// holders they allow. A search that meets more than `most` edges, or takes too long, answers no, and a counter
+    /// records that.
+    pub fn search<C: Clock>(
+        &mut self,
+        own: u64,
+        keys: KeyNames<'_>,
+        request: &Request<'_>,
+        most: usize,
+        clock: C,
+    ) -> Option<Search<C>> {
         // A cycle leads back to a lock that the caller holds with its session.
         if !self.sessions.holds(own) {
             return None;
         }
-        let mut edges = Edges(most);
+        let mut edges = Edges::new(most, clock);
         let mut needs = VecDeque::new();
         let begun = self.leads_back(own, keys, &mut edges).and_then(|leads_back| {
             for key in keys.iter().filter(|_| leads_back) {
@@ -180,7 +212,7 @@ impl<H> Engine<H> {
     }
 
     /// Continues a search.
-    pub fn search_on(&mut self, search: &mut Search) -> Step {
+    pub fn search_on<C: Clock>(&mut self, search: &mut Search<C>) -> Step {
         search.step(&self.queues, &self.sessions).unwrap_or_else(|TooMuch| {
             self.count(Counter::DeadlocksUnchecked);
             Step::Done(false)
@@ -189,7 +221,7 @@ impl<H> Engine<H> {
 
     /// Whether the sessions that seem to hold these keys wait for keys whose sessions wait in turn ... and one of these
     /// sessions is the caller's.
-    fn leads_back(&self, own: u64, keys: KeyNames<'_>, edges: &mut Edges) -> Result<bool, TooMuch> {
+    fn leads_back<C: Clock>(&self, own: u64, keys: KeyNames<'_>, edges: &mut Edges<C>) -> Result<bool, TooMuch> {
         let mut clients = Reached::from(own);
         let mut holders_of = |clients: &mut Reached, key: KeyName<'_>| {
             edges.inspect_named(key.name)?;
@@ -223,7 +255,7 @@ fn need(sessions: &Sessions, client: u64, key: KeyName<'_>, ticket: Option<Ticke
     sessions.name(key).map(|name| Need { client, db: key.db, name: Rc::clone(name), ticket, share })
 }
 
-impl Search {
+impl<C: Clock> Search<C> {
     fn step<H>(&mut self, queues: &Queues<H>, sessions: &Sessions) -> Result<Step, TooMuch> {
         loop {
             if self.is_spent {
@@ -232,8 +264,8 @@ impl Search {
             while let Some(need) = self.needs.front() {
                 if !self.locks.contains_key(&need.place()) {
                     let (db, name) = (need.db, Rc::clone(&need.name));
-                    self.edges.inspect(Edges::OPENED.saturating_add(name.len() / Edges::BYTES))?;
-                    let most = self.edges.0.saturating_add(1);
+                    self.edges.inspect(Edges::<C>::OPENED.saturating_add(name.len() / Edges::<C>::BYTES))?;
+                    let most = self.edges.left.saturating_add(1);
                     let bindings = sessions.bindings(KeyName { db, name: &name }).take(most);
                     self.bound = bindings.map(|binding| (binding.token, binding.client)).collect();
                     self.edges.inspect(self.bound.len())?;
@@ -260,7 +292,7 @@ impl Search {
         let Some(need) = self.needs.front() else { return };
         if let Some(State::Several(holders)) = lock {
             let others = holders.len().saturating_sub(self.bound.len());
-            self.is_spent = self.edges.inspect(read.saturating_mul(Edges::READ).saturating_add(others)).is_err();
+            self.is_spent = self.edges.inspect(read.saturating_mul(Edges::<C>::READ).saturating_add(others)).is_err();
         }
         let held = lock.and_then(|lock| {
             // A binding counts only if the key agrees with it.
@@ -290,7 +322,7 @@ impl Search {
             _ if held.is_alone => 1,
             share => {
                 if held.narrows.is_none() {
-                    let (narrows, inspected) = queues.narrows(need.key(), self.edges.0);
+                    let (narrows, inspected) = queues.narrows(need.key(), self.edges.left);
                     self.edges.inspect(inspected)?;
                     held.narrows = Some(narrows);
                 }
@@ -304,5 +336,49 @@ impl Search {
             self.graph.add_wait(need.client, held.number, ends);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::time::UnixMicros;
+    use std::cell::Cell;
+
+    /// Each reading of the CPU time comes this many microseconds after the one before it.
+    #[derive(Clone, Copy)]
+    struct Slow<'a>(&'a Cell<u64>, u64);
+
+    impl Clock for Slow<'_> {
+        fn now(self) -> UnixMicros {
+            UnixMicros(0)
+        }
+
+        fn monotonic(self) -> MonotonicMicros {
+            MonotonicMicros(0)
+        }
+
+        fn cpu(self) -> MonotonicMicros {
+            self.0.set(self.0.get() + self.1);
+            MonotonicMicros(self.0.get())
+        }
+    }
+
+    /// How many edges are inspected, in steps of this many.
+    fn inspected(most: usize, step: usize, us_per_look: u64) -> usize {
+        let time = Cell::new(0);
+        let mut edges = Edges::new(most, Slow(&time, us_per_look));
+        (0..=most).take_while(|_| edges.inspect(step).is_ok()).count() * step
+    }
+
+    #[test]
+    fn a_search_ends_when_its_edges_or_its_time_are_used_up() {
+        assert_eq!([1, 7, 200].map(|step| inspected(10_000, step, 1)), [10_000, 9_996, 10_000]);
+        // 2 ms, in looks of 100 us, 128 edges apart.
+        assert!((20 * 128..=22 * 128).contains(&inspected(10_000, 1, 100)), "{}", inspected(10_000, 1, 100));
+        // More edges may take longer, and a few always get a millisecond.
+        assert!((200 * 128..=202 * 128).contains(&inspected(100_000, 1, 100)), "{}", inspected(100_000, 1, 100));
+        assert_eq!(inspected(1_000, 1, 100), 1_000);
+        assert_eq!(inspected(0, 1, 1), 0);
     }
 }

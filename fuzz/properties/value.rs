@@ -106,7 +106,7 @@ fn decide(value: Value<'_>, now: UnixMicros) {
             assert!(ours.is_none_or(|before| record.token > before.token), "a key's tokens grow");
             assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));
             // The largest token has no successor: its lock ends with the key, as documented.
-            let read_back = if record.token.leaves_room() { Value::Ours(record) } else { Value::Foreign };
+            let read_back = if record.token.is_valid() { Value::Ours(record) } else { Value::Foreign };
             assert_eq!(Value::read(record.encode().as_bytes(), || true), read_back);
             assert!(matches!(recovered, Ok(Acquire::Grant { .. })));
         }

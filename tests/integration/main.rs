@@ -49,6 +49,7 @@ mod settings;
 mod sinks;
 mod stall;
 mod suspend;
+mod tokens;
 mod upgrade;
 mod waiting;
 mod wire;

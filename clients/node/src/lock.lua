@@ -1,7 +1,6 @@
 #!lua name=redis_lock
 -- LOCK.ACQUIRE, RECOVER, EXTEND, RELEASE, CHECK, CANCEL, INFO, MACQUIRE, MEXTEND and MRELEASE without the module: the
--- same keys, values, replies and errors. For Redis 5.0 and later and for Valkey. docs/PORTABLE.md describes the calls,
--- and lists the features that need the module.
+-- same keys, values, replies and errors, on Redis 5.0 and later and on Valkey. The calls are in docs/PORTABLE.md.
 --
 --   FUNCTION LOAD this file (7.0 and later)        FCALL lock_acquire 1 key margin-ms retention-ms PX 30000
 --   SCRIPT LOAD it without its first line          EVALSHA sha 1 key lock_acquire margin-ms retention-ms PX 30000
@@ -35,7 +34,7 @@ local function token_of(text)
 end
 
 -- Reads a value of the form above: the microseconds until its timestamp, then token, ID and owner as text. Nil: it has
--- a different form. False: its token leaves no room for the next one, so it is nobody's.
+-- a different form. False: no grant has its token, so it is nobody's.
 local function ours(value, time)
     local seconds, micros, digits, rest = value:match('^(%d+)%.(%d%d%d%d%d%d)(%d+)(.*)$')
     if not seconds or #seconds ~= 10 then return nil end
@@ -297,7 +296,7 @@ local function take(command, keys, args, at, time)
     elseif left and left <= 0 or acquires and not value then
         reply, record = time[1] * 1000000 + time[2], time[1] .. time[2]
         if #time[2] < 6 then record = time[1] .. ('00000' .. time[2]):sub(-6) end
-        if held and held + 0 >= reply then
+        if held and held + 0 >= reply and held ~= '9007199254740990' then -- the last one that `ours` reads
             reply = held + 1
             record = ('%016.0f'):format(reply)
         end
@@ -453,10 +452,11 @@ local function prolong(call, lock, holder)
     check(write(lock.key, lock.value:sub(18), call.time, call.ms, call.retention))
 end
 
--- The token of the next grant: `least`, or more if a holder has that token.
+-- The token of the next grant: more than `least` if a holder has that much; `least` after the last that `ours` reads.
 local function next_token(lock, least)
-    for _, holder in ipairs(lock.holders) do least = math.max(least, holder.token and holder.token + 1 or 0) end
-    return least
+    local token = least
+    for _, holder in ipairs(lock.holders) do token = math.max(token, holder.token and holder.token + 1 or 0) end
+    return token < 9007199254740991 and token or least
 end
 
 -- Grants the lock to an attempt that fits. Returns the reply.

@@ -110,7 +110,7 @@ impl<'a> Value<'a> {
     /// Reads a value. `has_native_expiry` is called only if the answer depends on it.
     pub fn read(bytes: &'a [u8], has_native_expiry: impl FnOnce() -> bool) -> Self {
         if let Some(record) = Record::read(bytes) {
-            return if record.token.leaves_room() { Self::Ours(record) } else { Self::Foreign };
+            return if record.token.is_valid() { Self::Ours(record) } else { Self::Foreign };
         }
         match classic(bytes) {
             Some(timestamp) if !has_native_expiry() => Self::Classic(timestamp),
@@ -152,7 +152,7 @@ impl<'a> Record<'a> {
     /// value.
     #[must_use]
     pub fn read_member(score: f64, member: &'a [u8]) -> Option<Self> {
-        Self::read_rest(timestamp_of(score)?, member).filter(|record| record.token.leaves_room())
+        Self::read_rest(timestamp_of(score)?, member).filter(|record| record.token.is_valid())
     }
 
     /// The value as written to the key.

@@ -48,16 +48,20 @@ impl Token {
         self.0
     }
 
-    /// Whether a larger token is possible for the same key.
+    /// Whether a value with this token is a lock. No grant has the last token.
     #[must_use]
-    pub const fn leaves_room(self) -> bool {
+    pub const fn is_valid(self) -> bool {
         self.0 < Self::MAX
     }
 
     /// Whether the server that granted `later` could have granted this token before it: `later` is not too far ahead.
     #[must_use]
     pub(crate) const fn is_plausible_before(self, later: Self) -> bool {
-        later.0.saturating_sub(self.0) <= PLAUSIBLE_LEAD
+        later.0.saturating_sub(self.0) <= MOST_AHEAD / 2
+    }
+
+    const fn is_far_ahead(self, now: UnixMicros) -> bool {
+        self.0.saturating_sub(now.0) > MOST_AHEAD
     }
 
     /// The number as sent to clients: below 2^53, so it fits.
@@ -67,8 +71,8 @@ impl Token {
     }
 }
 
-/// How far, in µs, a token in a key may be ahead of the clock and still advance the tokens of all other keys: 10 years.
-const PLAUSIBLE_LEAD: u64 = 315_360_000_000_000;
+/// How far, in µs, a token in a key may be ahead of the clock and still advance the tokens of all other keys: one day.
+const MOST_AHEAD: u64 = 86_400_000_000;
 
 /// Issues one server's tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,23 +89,26 @@ impl Tokens {
 
     /// Notes that a token from this or an earlier server was released at `now`: later tokens are larger.
     pub fn given_back(&mut self, now: UnixMicros, token: Token) {
-        if token.0.saturating_sub(now.0) <= PLAUSIBLE_LEAD {
+        if !token.is_far_ahead(now) {
             self.last = self.last.max(token.0);
         }
     }
 
-    /// The token of a grant at `now` in a key that holds `in_key`, which must leave room.
+    /// The token of a grant at `now` in a key that holds `in_key`.
     ///
-    /// A token more than 10 years ahead of the clock affects only its key: if it advanced the server's tokens, one
-    /// forged value near 2^53 would make every later grant useless.
+    /// A token more than a day ahead of the clock affects only its key: if it advanced the server's tokens, one forged
+    /// value would make every later token useless. After the last valid token the key's tokens begin again at the
+    /// clock, because nobody could release a grant with a token that is not valid.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
-        let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
-        let token = match in_key {
-            Some(Token(before)) if before >= own => before.saturating_add(1).min(Token::MAX),
+        let own = Token(now.0.max(self.last.saturating_add(1)).min(Token::MAX));
+        let token = match in_key.map(|Token(before)| Token(before.saturating_add(1))) {
+            Some(next) if next > own && next.is_valid() => next,
             _ => own,
         };
-        self.last = if token.saturating_sub(own) > PLAUSIBLE_LEAD { own } else { token };
-        Token(token)
+        if token == own || !token.is_far_ahead(now) {
+            self.last = token.0;
+        }
+        token
     }
 }
 
@@ -126,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn tokens_exceed_a_returned_one_unless_it_is_years_ahead() {
-        for (lead, moves) in [(0, true), (5, true), (PLAUSIBLE_LEAD, true), (PLAUSIBLE_LEAD + 1, false)] {
+    fn tokens_exceed_a_returned_one_unless_it_is_far_ahead() {
+        for (lead, moves) in [(0, true), (5, true), (MOST_AHEAD, true), (MOST_AHEAD + 1, false)] {
             let back = Token(NOW.0 + lead);
             let mut tokens = Tokens::new();
             tokens.given_back(NOW, back);
@@ -135,7 +142,7 @@ mod tests {
             // The same for a token in a key; the next token in that key exceeds it anyway.
             let mut tokens = Tokens::new();
             assert_eq!(tokens.next(NOW, Some(Token(back.0 - 1))), Token(back.0.max(NOW.0)));
-            assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 + 1 }), "{lead}");
+            assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 }), "{lead}");
         }
     }
 
@@ -150,9 +157,33 @@ mod tests {
     #[test]
     fn a_forged_token_does_not_use_up_the_tokens_of_other_keys() {
         let mut tokens = Tokens::new();
-        assert_eq!(tokens.next(NOW, Token::new(Token::MAX - 1)).get(), Token::MAX);
+        assert_eq!(tokens.next(NOW, Token::new(Token::MAX - 2)).get(), Token::MAX - 1);
+        assert_eq!(tokens.next(NOW, None), Token(NOW.0));
         assert_eq!(tokens.next(NOW, None), Token(NOW.0 + 1));
-        assert_eq!(tokens.next(NOW, None), Token(NOW.0 + 2));
+    }
+
+    #[test]
+    fn no_grant_has_a_token_that_is_not_valid() {
+        for before in [Token::MAX - 1, Token::MAX] {
+            let mut tokens = Tokens::new();
+            assert_eq!(tokens.next(NOW, Token::new(before)), Token(NOW.0));
+            assert_eq!(tokens.next(NOW, Token::new(before)), Token(NOW.0 + 1));
+        }
+    }
+
+    #[test]
+    fn tokens_of_a_server_grow_after_its_clock_was_set_back_by_days() {
+        let mut tokens = Tokens::new();
+        let first = tokens.next(NOW, None);
+        let back = UnixMicros(NOW.0 - 3 * MOST_AHEAD);
+        for in_key in [None, Some(first), None] {
+            assert!(tokens.next(back, in_key) > first);
+        }
+        // Forged tokens cannot move them on, not even in small steps.
+        for step in 1..=5 {
+            tokens.next(back, Token::new(NOW.0 + step * MOST_AHEAD / 2));
+        }
+        assert!(tokens.next(back, None).get() < NOW.0 + 10);
     }
 
     proptest! {
@@ -164,9 +195,9 @@ mod tests {
             let mut last = None;
             for (step, in_key) in steps {
                 let now = UnixMicros(NOW.0 + u64::try_from(step).unwrap());
-                let in_key = in_key.and_then(Token::new);
+                let in_key = in_key.map(|token| Token(token.min(NOW.0 + MOST_AHEAD - 1)));
                 let token = tokens.next(now, in_key);
-                prop_assert!(Some(token) > last);
+                prop_assert!(Some(token) > last, "no token in a key is far ahead");
                 prop_assert!(Some(token) > in_key);
                 prop_assert!(token.get() >= now.0);
                 last = Some(token);

@@ -180,3 +180,22 @@ fn script_tokens_fall_behind_a_module_token_from_the_future() {
     let behind = way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
     assert!(behind < ahead, "{behind}");
 }
+
+#[test]
+fn every_grant_can_be_released_whatever_the_token_before_it() {
+    let (_server, mut conn) = Server::with().without_module().connected();
+    for way in load(&mut conn) {
+        for (below, kind) in [(1, ""), (2, ""), (3, ""), (1, " SHARED"), (2, " SHARED"), (3, " SHARED")] {
+            conn.ok(&["FLUSHALL"]);
+            let mut token = 9_007_199_254_740_991_i64 - below;
+            for _ in 0..4 {
+                // Each grant follows one that has expired.
+                conn.ok(&["SET", "k", &format!("1763710031.000000{token:016}")]);
+                let mut call = |command: String| conn.int(&way.queued(&command));
+                token = call(format!("LOCK.ACQUIRE k PX 60000{kind}"));
+                assert!(call(format!("LOCK.CHECK k {token}")) > 0, "{way:?}{kind}: {token}");
+                assert_eq!(call(format!("LOCK.RELEASE k {token}")), 1, "{way:?}{kind}: {token}");
+            }
+        }
+    }
+}

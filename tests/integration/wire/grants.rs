@@ -141,16 +141,18 @@ fn tokens_pass_one_that_is_ahead_of_the_clock() {
 }
 
 #[test]
-fn after_the_last_token_only_the_expiry_frees_the_lock() {
+fn after_the_largest_token_the_tokens_of_a_key_begin_again_at_the_clock() {
     let (_server, mut conn) = Server::connected();
-    let value = expired(&mut conn, 9_007_199_254_740_990, "");
-    conn.ok(&["SET", "k", &value]);
-    let before = now_us(&mut conn) / 1000;
-    let last = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
-    assert_eq!(last, 9_007_199_254_740_991);
-    assert_eq!(conn.state("k"), "foreign");
-    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &last.to_string()]), 0);
-    assert!(expires_at_ms(&mut conn, "k") >= before + 30_000 + 1000 + RETENTION_MS);
+    for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
+        let value = expired(&mut conn, 9_007_199_254_740_990, "");
+        conn.ok(&["SET", "k", &value]);
+        let before = now_us(&mut conn);
+        let reply = conn.execute(&[command, "k", "PX", "30000"]);
+        let token = if command == "LOCK.ACQUIRE" { reply.int() } else { reply.list()[0].int() };
+        assert!((before..=now_us(&mut conn)).contains(&token), "{command}: {token}");
+        assert_eq!(conn.state("k"), "held", "{command}");
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1, "{command}");
+    }
 }
 
 #[test]

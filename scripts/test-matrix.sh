@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs the integration tests on every server in .servers/ and on the installed one, prints a table, and writes it to
+# Runs the integration tests on every server in .servers/ and on the installed one, and writes a table to
 # docs/SERVERS.md. Fails when a test failed or a server took too long.
 #
 # One build of module and tests is used for all. From the environment:
-#   MATRIX_SERVERS  names under .servers/ (and redis-server, the one in the PATH); by default all of them
+#   MATRIX_SERVERS  names under .servers/ (and redis-server, the one in the PATH); by default all of them. The table
+#                   keeps the last results of the others, which are in .servers/results
 #   MATRIX_TESTS    only tests whose name contains this; the table is then printed, not written
 #   MATRIX_LIMIT    how many seconds the tests may take on one server; 900
 #   MATRIX_FETCH=0  fetches nothing
@@ -31,12 +32,15 @@ commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 export LOCK_MODULE="$work/libredis_lock.so"
 
 failed_any=0
-: >"$work/rows"
-: >"$work/details"
+results=.servers/results
+[ -z "$filter" ] || results=$work/results
+[ -n "${MATRIX_SERVERS:-}" ] || rm -rf "$results"
+mkdir -p "$results"
 
-row() { echo "| $1 | $2 | $3 | $4 |" >>"$work/rows"; }
+# row TITLE PASSED FAILED NOTE: adds a row to the results of the server with this $name.
+row() { echo "| $1 | $2 | $3 | $commit | $4 |" >>"$results/$name.rows"; }
 
-# run NAME BINARY FILTER: runs the tests on a server and adds its row.
+# run TITLE BINARY FILTER: runs the tests on a server and adds its row.
 run() {
     title=$1 binary=$2 log=$work/log
     say "$title"
@@ -65,7 +69,7 @@ run() {
             # shellcheck disable=SC2016 # the backticks are Markdown
             sed -n 's/^test \(.*\) \.\.\. FAILED.*/- failed: `\1`/p' "$log"
             sed -n 's/^skipped: /- /p' "$log" | sort -u
-        } >>"$work/details"
+        } >>"$results/$name.details"
     fi
     if [ "$code" != 0 ]; then
         mkdir -p .servers/logs
@@ -83,6 +87,7 @@ if command -v redis-server >/dev/null 2>&1; then
 fi
 all="$default $(cd .servers && for server in */server; do [ ! -x "$server" ] || dirname "$server"; done | sort -V)"
 for name in ${MATRIX_SERVERS:-$all}; do
+    rm -f "$results/$name".*
     case $name in
     redis-server) run "redis-$(version redis-server) (installed)" redis-server "$filter" ;;
     redis-6.0.*)
@@ -93,28 +98,34 @@ for name in ${MATRIX_SERVERS:-$all}; do
     esac
 done
 if [ -z "${MATRIX_SERVERS:-}" ] && [ -s .servers/skipped ]; then
-    while read -r name reason; do row "$name" "-" "-" "not run: $reason"; done <.servers/skipped
+    while read -r name reason; do
+        row "$name" "-" "-" "not run: $reason"
+        all="$all $name"
+    done <.servers/skipped
 fi
 
+# of EXTENSION: the results of all servers, in order.
+of() { for name in $all; do [ ! -f "$results/$name.$1" ] || cat "$results/$name.$1"; done; }
+details=$(of details)
 {
     echo "# Servers"
     echo
-    echo "The integration tests on every server that \`make test-matrix\` could fetch, with one build of the module."
-    echo "Last run: $(date -u +%Y-%m-%d), commit $commit, $(uname -sm)."
+    echo "The integration tests on every server that \`make test-matrix\` could fetch, with a module built at that commit."
+    echo "Last run: $(date -u +%Y-%m-%d), $(uname -sm)."
     echo
-    echo "| server | passed | failed | |"
-    echo "|---|---:|---:|---|"
-    cat "$work/rows"
-    if [ -s "$work/details" ]; then
+    echo "| server | passed | failed | commit | |"
+    echo "|---|---:|---:|---|---|"
+    of rows
+    if [ -n "$details" ]; then
         echo
         echo "## What failed, and what a server lacks"
         echo
         echo "A test that needs something that a server does not have leaves that part out and says so:"
-        cat "$work/details"
+        echo "$details"
     fi
 } >"$work/SERVERS.md"
 cat "$work/SERVERS.md"
-if [ -z "$filter${MATRIX_SERVERS:-}" ]; then
+if [ -z "$filter" ]; then
     cp "$work/SERVERS.md" docs/SERVERS.md
     say "written to docs/SERVERS.md"
 fi

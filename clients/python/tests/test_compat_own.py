@@ -54,6 +54,14 @@ class Compat(unittest.TestCase):
         with Lock(self.client, "a", timeout=30):
             order.append(number)
 
+    def test_the_key_stays_for_61_seconds_after_the_lease(self) -> None:
+        lock = Lock(self.client, "a", timeout=30)
+        lock.acquire()
+        left: Any = self.client.pttl("a")
+        lock.release()
+        # docs/MIGRATING.md says it: the module adds its margin and its retention.
+        self.assertTrue(90_000 < left <= 91_000, left)
+
     def test_without_a_timeout_it_is_renewed_and_with_one_it_is_not(self) -> None:
         with mock.patch.object(interface, "LEASE", 6.0):
             lock = Lock(self.client, "a")

@@ -58,8 +58,9 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
 
 #[test]
 fn a_vanished_host_costs_one_claim_per_channel() {
-    let Some(mut queue) = Queue::with(&["claim-ms", "200"]) else { return };
-    // Connections of dead processes: they stay open and subscribed.
+    let Some(mut queue) = Queue::with(&["claim-ms", "1000"]) else { return };
+    // Connections of dead processes: they stay open and subscribed. After a stall of a third of claim-ms, no channel
+    // would be skipped.
     let _gone = ["gone-0", "gone-1"].map(|channel| Subscriber::of(&queue.locks.server, channel));
     let token = queue.locks.hold();
     queue_many(&mut queue.locks.conn, 200, |n| format!("gone-{}", n % 2));
@@ -69,7 +70,7 @@ fn a_vanished_host_costs_one_claim_per_channel() {
     queue.subscriber.gets("granted 7 k");
     let took = queue.locks.conn.lock("k", "token").int() - begun;
     queue.claim("7");
-    assert!(took >= 400_000, "two channels: {took} us");
+    assert!(took >= 2_000_000, "two channels: {took} us");
     assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (2, 198));
 }
 

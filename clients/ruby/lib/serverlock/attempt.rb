@@ -88,6 +88,7 @@ module Serverlock
         timed_out if left <= 0
         next unless @failure
 
+        raise_if_closed
         @engine.clock.sleep([pause * (0.5 + @engine.random.rand), left].min)
         pause = [pause * 2, LONGEST_PAUSE].min
       end

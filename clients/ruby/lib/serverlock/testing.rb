@@ -13,7 +13,7 @@ module Serverlock
   module Testing
     # A lock server in memory. Its time stands still until the test moves its {#clock}.
     #
-    # It has LOCK.* as far as this package uses them, with the module's rules and its default settings: the margin is 1 s.
+    # It has LOCK.* as far as this package uses them, with the module's rules and default settings: the margin is 1 s.
     # It has neither replicas nor disks, so `replicas` and `fsync` fail as {Unavailable}, and so does a command in
     # {Held#fenced} if the lock is held. It does not detect deadlocks.
     #
@@ -58,9 +58,8 @@ module Serverlock
       # @return [void]
       def lose(held)
         held.hold.lose("the test says so")
-        held.keys.each do |key|
-          change(key) { |it| it.grant_of(held.token)&.then { |grant| @memory.release(it, grant) } }
-        end
+        @memory.exclusively { @memory.end_grant(held.keys, held.token) }
+        @clock.settle
       end
 
       # Until {#allow}, attempts for the key fail at once, those that wait too. Holders keep the lock until their lease

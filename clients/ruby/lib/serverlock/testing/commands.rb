@@ -98,7 +98,7 @@ module Serverlock
       end
 
       def reply(grant, ask)
-        return grant && grant.token unless grant && ask.details
+        return grant&.token unless grant && ask.details
 
         before = grant.predecessor
         [grant.token, before && milliseconds(grant.granted_at - before.free_at), before&.token, before&.ask&.owner]
@@ -142,7 +142,7 @@ module Serverlock
         grant = key.grant_to(id, now)
         waiter = key.waiter_of(id)
         @memory.end_wait(waiter, "cancelled") if waiter
-        grant&.ask&.keys&.each { |name| @memory.release(key(name), grant) }
+        @memory.end_grant(grant.ask.keys, grant.token) if grant
         waiter || grant ? 1 : 0
       end
 

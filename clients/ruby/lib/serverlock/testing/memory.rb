@@ -87,6 +87,14 @@ module Serverlock
         serve(key)
       end
 
+      # The same for all of a grant's keys.
+      def end_grant(names, token)
+        names.map { |name| key(name) }.each do |key|
+          grant = key.grant_of(token)
+          release(key, grant) if grant
+        end
+      end
+
       # Adds an attempt to the queue of the first key that it cannot have, or to that of its last place.
       def enqueue(ask, changed = nil)
         old = place_of(ask)
@@ -111,13 +119,9 @@ module Serverlock
         leave(waiter) unless waiter.reply
       end
 
-      # An attempt's entry in a queue, also while it is away.
+      # An attempt's entry in a queue, even while it is away.
       def place_of(ask)
-        ask.keys.each do |name|
-          found = key(name).waiter_of(ask.id)
-          return found if found
-        end
-        nil
+        ask.keys.filter_map { |name| key(name).waiter_of(ask.id) }.first
       end
 
       # Whether nobody has to be waited for.

@@ -40,6 +40,15 @@ final class ArrowsTest extends TestCase
         ['Locks'],
         ['Adapter\LaravelLock', 'Adapter\SymfonyStore'],
         ['Adapter\LaravelLocks'],
+        ['Testing\Clock'],
+        ['Testing\Ask'],
+        ['Testing\Grant'],
+        ['Testing\Key', 'Testing\Waiter'],
+        ['Testing\Memory'],
+        ['Testing\Commands'],
+        ['Testing\MemoryConnection'],
+        ['Testing\MemoryClient'],
+        ['Testing\Server'],
     ];
 
     /** @return array<string, string> each class's source, by its name without the package's namespace */

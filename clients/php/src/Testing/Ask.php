@@ -24,8 +24,8 @@ final class Ask
     public readonly bool $shares;
     public readonly bool $hasDetails;
     public readonly bool $isSession;
-    /** What a wait gets. */
-    public ?Grant $grant = null;
+    /** An ID, because dropping the last reference to the connection closes it. */
+    public readonly ?int $connection;
 
     /**
      * @param list<string> $keys
@@ -35,8 +35,9 @@ final class Ask
         public readonly array $keys,
         array $words,
         public readonly bool $isRecovery,
-        public readonly ?object $connection,
+        ?object $connection,
     ) {
+        $this->connection = $connection === null ? null : spl_object_id($connection);
         $options = self::options($words);
         $this->lease = Clock::ticks($options['PX'] / 1000);
         $this->wait = Clock::ticks(($options['WAIT'] ?? 0) / 1000);

@@ -132,12 +132,12 @@ final class Commands
         $replies = [];
         foreach ($names as $name) {
             $grant = $this->memory->key($name)->find($token);
-            $replies[] = match (true) {
-                $grant === null => 0,
-                $grant->freeAt > $this->memory->now() => 1,
-                default => -1,
-            };
-            $grant === null || $this->memory->release($grant, $name);
+            if ($grant === null) {
+                $replies[] = 0;
+                continue;
+            }
+            $replies[] = $grant->freeAt > $this->memory->now() ? 1 : -1;
+            $this->memory->release($grant, $name);
         }
         return count($replies) === 1 ? $replies[0] : count(array_filter($replies));
     }
@@ -167,7 +167,7 @@ final class Commands
             $fields += ['token' => $grant->token, 'id' => $grant->ask->id, 'owner' => $grant->ask->owner,
                 'held-ms' => self::milliseconds($now - $grant->granted),
                 'lease-ms' => max(0, self::milliseconds($grant->leaseEnds - $now)),
-                'free-in-ms' => max(0, - self::milliseconds($now - $grant->freeAt)),
+                'free-in-ms' => (int) ceil(max(0, $grant->freeAt - $now) / Clock::ticks(1.0) * 1000),
                 'overdue-ms' => $held ? null : self::milliseconds($now - $grant->freeAt)];
         }
         $fields['waiters'] = count($this->memory->waiting([$name]));

@@ -19,7 +19,7 @@ final class Memory
 
     /** @var array<array-key, Key> */
     private array $keys = [];
-    /** @var list<Ask> attempts that block, in the order of their arrival */
+    /** @var list<Waiter> in the order of their arrival */
     private array $queue = [];
     private int $lastToken = 0;
 
@@ -62,11 +62,11 @@ final class Memory
      * The attempts that wait for one of these keys.
      *
      * @param list<string> $names
-     * @return list<Ask>
+     * @return list<Waiter>
      */
     public function waiting(array $names): array
     {
-        $isOne = static fn (Ask $ask): bool => (bool) array_intersect($ask->keys, $names);
+        $isOne = static fn (Waiter $waiter): bool => (bool) array_intersect($waiter->ask->keys, $names);
         return array_values(array_filter($this->queue, $isOne));
     }
 
@@ -97,18 +97,18 @@ final class Memory
      */
     public function await(Ask $ask): ?Grant
     {
-        $this->queue[] = $ask;
+        $this->queue[] = $waiter = new Waiter($ask);
         try {
-            $isOver = function () use ($ask): bool {
+            $isOver = function () use ($waiter): bool {
                 $this->serve();
-                $this->allow($ask->keys);
-                return $ask->grant !== null;
+                $waiter->grant ?? $this->allow($waiter->ask->keys);
+                return $waiter->grant !== null;
             };
             $this->clock->passUntil($this->now() + $ask->wait, $isOver, fn (): ?int => $this->nextAt($ask));
         } finally {
-            $this->queue = array_values(array_filter($this->queue, static fn (Ask $other): bool => $other !== $ask));
+            $this->leave($waiter);
         }
-        return $ask->grant;
+        return $waiter->grant;
     }
 
     /**
@@ -128,22 +128,23 @@ final class Memory
     public function serve(): void
     {
         $taken = [];
-        foreach ($this->queue as $ask) {
-            $isFree = $ask->grant === null && !array_intersect($ask->keys, $taken);
+        foreach ($this->queue as $waiter) {
+            $ask = $waiter->ask;
+            $isFree = !array_intersect($ask->keys, $taken);
             foreach ($ask->keys as $name) {
                 $key = $this->key($name);
                 $isFree = $isFree && $key->refusal === null && $key->admits($ask, $this->now());
             }
             if ($isFree) {
-                $ask->grant = $this->grant($ask);
-                $this->queue = array_values(array_filter($this->queue, static fn (Ask $it): bool => $it !== $ask));
+                $waiter->grant = $this->grant($ask);
+                $this->leave($waiter);
             } elseif (count($ask->keys) === 1) { // a wait for several keys reserves none of them
                 $taken = [...$taken, ...$ask->keys];
             }
         }
     }
 
-    /** Ends a grant on these keys, as far as they have it. Returns on how many of them. */
+    /** Ends a grant on these keys, as far as they have it. */
     public function release(Grant $grant, string ...$names): void
     {
         foreach ($names as $name) {
@@ -158,11 +159,16 @@ final class Memory
         $now = $this->now();
         foreach ($this->keys as $key) {
             foreach ($key->held($now) as $grant) {
-                if ($grant->ask->isSession && $grant->ask->connection === $connection) {
+                if ($grant->ask->isSession && $grant->ask->connection === spl_object_id($connection)) {
                     $grant->expire($now, $now + Clock::ticks(self::MARGIN));
                 }
             }
         }
+    }
+
+    private function leave(Waiter $waiter): void
+    {
+        $this->queue = array_values(array_filter($this->queue, static fn (Waiter $it): bool => $it !== $waiter));
     }
 
     /** When one of the keys next becomes free by itself. */

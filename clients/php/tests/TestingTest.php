@@ -85,6 +85,7 @@ final class TestingTest extends TestCase
         $held = $this->locks->lock('report', 30.0)->acquire();
         $this->server->clock->after(3.0, function () use ($held): void {
             $held->release();
+            self::assertSame('held', $this->server->call(['LOCK.INFO', 'report'])[1], 'by the waiter');
             self::fails(LockRefusedException::class, fn () => $this->locks->lock('report', 30.0)->acquire());
         });
         self::assertTrue($this->others->lock('report', 30.0, wait: 60.0)->acquire()->isHeld());

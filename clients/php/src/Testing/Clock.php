@@ -101,11 +101,10 @@ final class Clock implements Time
         }
     }
 
-    /** The next action that is due. */
+    /** The next action that is due: time moves from one to the next, so they are due at the same time. */
     private function takeDue(): ?\Closure
     {
         $due = array_filter($this->planned, fn (array $plan): bool => $plan[0] <= $this->ticks);
-        asort($due);
         $first = array_key_first($due);
         if ($first === null) {
             return null;

@@ -224,7 +224,7 @@ test_ruby() {
     beyond_units scripts/lint-clients.sh ruby && beyond_units gem_installs || return 1
     # The signatures are compared with the calls of these tests.
     (cd clients/ruby && RBS_TEST_OPT="-r timeout -I sig" RBS_TEST_LOGLEVEL=error \
-        RBS_TEST_TARGET="$(printf "Serverlock::%s," Locks Lock Held Once HeldOnce Redlock)Serverlock::Leader" \
+        RBS_TEST_TARGET="$(printf "Serverlock::%s," Locks Lock Held Once HeldOnce Redlock Testing::Server)Serverlock::Leader" \
         ruby -W:deprecated -r rbs/test/setup -e "$every") || return 1
     [ ! -d "$target/redis-rb-5" ] ||
         (cd clients/ruby && REDIS_RB_5=$target/redis-rb-5 ruby -r ./test/redis5 -e \

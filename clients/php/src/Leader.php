@@ -5,7 +5,6 @@ declare(strict_types=1);
 namespace Serverlock;
 
 use Serverlock\Core\ConnectionLost;
-use Serverlock\Core\Clock;
 use Serverlock\Core\Commands;
 use Serverlock\Core\Engine;
 use Serverlock\Core\GivenUp;
@@ -62,14 +61,14 @@ final class Leader
                         $logger = $this->engine->resources->logger;
                         $logger?->warning('serverlock: campaigning failed; trying again: {error}', $context);
                     }
-                    Clock::pause($this->pause);
+                    $this->engine->resources->pause($this->pause);
                 }
                 continue;
             }
             $known = '';
             $this->lead($held, $lead);
             if ($goesOn()) {
-                Clock::pause($this->pause); // so that others can be elected
+                $this->engine->resources->pause($this->pause); // so that others can be elected
             }
         }
     }
@@ -111,7 +110,7 @@ final class Leader
             } catch (ReplyError | ConnectionLost) {
                 // the leader is unknown for now
             }
-            Clock::pause($this->request->lease / 3);
+            $this->engine->resources->pause($this->request->lease / 3);
         }
     }
 

@@ -40,7 +40,7 @@ final class Locks
      * @param bool $warnWithoutModule report once that the module is missing: to the logger, or to PHP's error log
      */
     public function __construct(
-        \Redis|\RedisCluster|ClientInterface|\Closure $client,
+        \Redis|\RedisCluster|ClientInterface|\Closure|Client $client,
         float $timeout = 5.0,
         bool $portable = true,
         ?Hooks $hooks = null,
@@ -180,6 +180,9 @@ final class Locks
     /** @param array<string, mixed>|null $tls */
     private static function client(object $client, mixed $auth, ?array $tls): Client
     {
+        if ($client instanceof Client) {
+            return $client;
+        }
         if ($client instanceof \RedisCluster) {
             return new PhpredisCluster($client, $auth, $tls);
         }

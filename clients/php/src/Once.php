@@ -4,7 +4,6 @@ declare(strict_types=1);
 
 namespace Serverlock;
 
-use Serverlock\Core\Clock;
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Estimate;
@@ -136,10 +135,11 @@ final class Once
     /** From the start, its lease lasts until the window ends. It is never renewed. */
     private function longRequest(Estimate $clock): Request
     {
-        $tick = Ticks::at(Clock::now() + $clock->offset, $this->period);
+        $tick = Ticks::at($this->engine->resources->now() + $clock->offset, $this->period);
         $run = new TickRun($tick, $this->period, $clock, $this->engine->serverClock->knownMargin(), true);
         $options = new LockOptions(...['maxHold' => 0.001] + get_object_vars($this->request->options));
-        return new Request($this->request->keys, max(self::SHORTEST_LONG, $run->leaseEnds() - Clock::now()), $options);
+        $lease = max(self::SHORTEST_LONG, $run->leaseEnds() - $this->engine->resources->now());
+        return new Request($this->request->keys, $lease, $options);
     }
 
     private function held(Hold $hold, Estimate $clock): HeldOnce

@@ -14,13 +14,17 @@ final class ArrowsTest extends TestCase
 {
     private const LAYERS = [
         ['Exception', 'DefaultOwner', 'Outcome', 'Predecessor', 'Leadership', 'Core\Form', 'Core\GivenUp', 'Core\Clock',
-            'Core\Signals', 'Core\Ticks', 'Core\ConnectionLost', 'Core\ReplyError', 'Wire\Address', 'Wire\Slot'],
-        ['Hooks', 'LockOptions', 'OnceResult', 'Core\Estimate', 'Core\Failures', 'Core\Owner', 'Wire\Client'],
+            'Core\Time', 'Core\Signals', 'Core\Ticks', 'Core\ConnectionLost', 'Core\ReplyError', 'Wire\Address',
+            'Wire\Slot'],
+        ['Wire\Connection'],
+        ['Hooks', 'LockOptions', 'OnceResult', 'Core\Estimate', 'Core\Failures', 'Core\Owner', 'Core\SystemTime',
+            'Wire\Client'],
         ['Core\Request'],
-        ['Core\Calls', 'Core\Debts', 'Wire\Connection', 'Wire\Router', 'Wire\Predis'],
+        ['Core\Calls', 'Core\Debts', 'Wire\Router', 'Wire\StreamConnection'],
+        ['Wire\OverNetwork'],
         ['Core\Commands', 'Core\Portable', 'Core\Replicas', 'Core\Session', 'Core\TickRun', 'Wire\DedicatedClient',
-            'Wire\PredisCluster', 'Wire\Subscription'],
-        ['Core\Grant', 'Core\Sessions', 'Wire\Phpredis'],
+            'Wire\Predis', 'Wire\Subscription'],
+        ['Core\Grant', 'Core\Sessions', 'Wire\Phpredis', 'Wire\PredisCluster'],
         ['Core\Hold'],
         ['Core\Module', 'Wire\PhpredisCluster'],
         ['Core\Resources'],
@@ -36,6 +40,15 @@ final class ArrowsTest extends TestCase
         ['Locks'],
         ['Adapter\LaravelLock', 'Adapter\SymfonyStore'],
         ['Adapter\LaravelLocks'],
+        ['Testing\Clock'],
+        ['Testing\Ask'],
+        ['Testing\Grant'],
+        ['Testing\Key', 'Testing\Waiter'],
+        ['Testing\Memory'],
+        ['Testing\Commands'],
+        ['Testing\MemoryConnection'],
+        ['Testing\MemoryClient'],
+        ['Testing\Server'],
     ];
 
     /** @return array<string, string> each class's source, by its name without the package's namespace */

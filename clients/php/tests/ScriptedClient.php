@@ -7,10 +7,13 @@ namespace Serverlock\Tests;
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Wire\Address;
 use Serverlock\Wire\Client;
+use Serverlock\Wire\OverNetwork;
 
 /** Answers calls with a test's prepared replies, in order. */
 final class ScriptedClient implements Client
 {
+    use OverNetwork;
+
     /** @var list<list<string|int|float>> */
     public array $sent = [];
 

@@ -8,10 +8,13 @@ use Serverlock\Core\Clock;
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Wire\Address;
 use Serverlock\Wire\Client;
+use Serverlock\Wire\OverNetwork;
 
 /** A server that grants every lock. When it starts, a tick of a day begins. It records when the lease ends. */
 final class TickServer implements Client
 {
+    use OverNetwork;
+
     public const DAY = 86_400.0;
     /** Begins at the start. */
     public const TICK = 20_833;

@@ -9,7 +9,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\ReplyError;
 use Serverlock\Wire\Address;
 use Serverlock\Wire\Router;
-use Serverlock\Wire\Connection;
+use Serverlock\Wire\StreamConnection;
 use Serverlock\Wire\Slot;
 
 /** Connections, addresses and slots, without a server. */
@@ -21,7 +21,7 @@ final class WireTest extends TestCase
     /**
      * A connection, and its other end.
      *
-     * @return array{Connection, resource}
+     * @return array{StreamConnection, resource}
      */
     private function connection(): array
     {
@@ -29,7 +29,7 @@ final class WireTest extends TestCase
         self::assertNotFalse($listener);
         $this->listener = $listener;
         $port = (int) substr((string) strrchr((string) stream_socket_get_name($listener, false), ':'), 1);
-        $connection = Connection::open(Address::of('127.0.0.1', $port), 1.0);
+        $connection = StreamConnection::open(Address::of('127.0.0.1', $port), 1.0);
         $other = stream_socket_accept($listener);
         self::assertNotFalse($other);
         return [$connection, $other];

@@ -7,6 +7,7 @@ require_relative "redis5" if ARGV[0]&.start_with?("redis-rb-5")
 require "connection_pool"
 require "json"
 require "serverlock"
+require_relative "driver/memory"
 require_relative "driver/scopes"
 require_relative "driver/storm"
 
@@ -24,11 +25,13 @@ end
 
 # Carries out orders.
 class Driver
+  include Memory
   include Scopes
   include Storm
 
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
-                 moves scopes few_threads half_open queue once default_owner recover_free reentrant deadlock].freeze
+                 moves scopes few_threads half_open queue once default_owner recover_free reentrant deadlock
+                 memory].freeze
   MEANS = %w[raise kill timeout].freeze
   OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync,
               "reentrant" => :reentrant }.freeze
@@ -121,7 +124,8 @@ class Driver
   end
 
   def do_open(order)
-    client = connect(order["at"], order)
+    at = order["at"]
+    client = at["kind"] == "memory" ? Memory::Client.new(memory(at)) : connect(at, order)
     options = { portable: order.fetch("portable", true) }
     if order["hooks"]
       %w[granted refused lost released].each do |name|
@@ -132,7 +136,7 @@ class Driver
       end
     end
     @clients[order["manager"]] = client
-    @managers[order["manager"]] = Serverlock::Locks.new(client, **options)
+    @managers[order["manager"]] = at["kind"] == "memory" ? client.server.locks(**options) : Serverlock::Locks.new(client, **options)
     nil
   end
 

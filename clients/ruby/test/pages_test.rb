@@ -33,6 +33,11 @@ class PagesTest < LockTest
     assert_output("elsewhere\n") { eval(code) }
   end
 
+  def test_the_readmes_test_of_an_application_runs
+    code = page("clients/ruby/README.md")[%r{^```ruby\n(require "serverlock/testing".*?)^```$}m, 1]
+    assert_output(/\Agot it, token \d+\nstill held: false\n\z/) { eval(code) }
+  end
+
   def test_a_program_with_the_redlock_gem_changes_one_line
     line = shows('lock_manager = Serverlock::Redlock.new(["redis://localhost:6379"])')
     lock_manager = eval("#{line.sub('6379', TestServer.port.to_s)}; lock_manager")

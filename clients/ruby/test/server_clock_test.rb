@@ -19,6 +19,8 @@ class ServerClockTest < Minitest::Test
       @timeout = 5.0
     end
 
+    def clock = Serverlock::Clock
+
     def cluster?
       @is_cluster
     end

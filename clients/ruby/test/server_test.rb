@@ -13,6 +13,8 @@ class ServerTest < Minitest::Test
       @calls = []
     end
 
+    def clock = Serverlock::Clock
+
     def call(words)
       @calls << words
       yield if block_given?
@@ -80,6 +82,7 @@ class DebtsTest < Minitest::Test
       @cancelled = []
     end
 
+    def clock = Serverlock::Clock
     def client = self
     def calls = self
     def close = nil

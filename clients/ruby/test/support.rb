@@ -5,6 +5,7 @@ require "minitest/autorun"
 require "serverlock"
 require "socket"
 require "tmpdir"
+require_relative "waiting"
 
 # The tests' own server, on a free port, with the module.
 module TestServer
@@ -50,26 +51,6 @@ module TestServer
 
     def free_port
       TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
-    end
-  end
-end
-
-# Waits with a deadline.
-module Waiting
-  module_function
-
-  def until(what, seconds = 60)
-    ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
-    loop do
-      found = begin
-        yield
-      rescue Redis::BaseConnectionError
-        nil
-      end
-      return found if found
-      raise "not within #{seconds} s: #{what}" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > ends
-
-      sleep(0.01)
     end
   end
 end

@@ -15,6 +15,7 @@ class WaitsTest < Minitest::Test
       @random = Random.new(7)
     end
 
+    def clock = Serverlock::Clock
     def renewals = self
     def debts = self
     def timer = self
@@ -164,6 +165,7 @@ class TimerTest < Minitest::Test
   end
 
   class Bench
+    def clock = Serverlock::Clock
     def renewals = self
     def subscription = self
     def push(_due) = nil

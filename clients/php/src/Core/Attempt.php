@@ -61,7 +61,7 @@ final class Attempt
         private readonly bool $wasAsync = false,
     ) {
         $this->id = self::newId();
-        $this->began = Clock::now();
+        $this->began = $this->resources->now();
         $this->deadline = $this->began + $request->options->wait;
         $this->usesConnection = $request->needsConnection();
         $this->calls = $resources->module->commands;
@@ -135,7 +135,7 @@ final class Attempt
 
     private function left(): float
     {
-        return $this->deadline - Clock::now();
+        return $this->deadline - $this->resources->now();
     }
 
     /**
@@ -145,7 +145,7 @@ final class Attempt
     private function ask(float $wait = 0.0, ?string $channel = null): Grant|int|null
     {
         while (true) {
-            $sent = Clock::now();
+            $sent = $this->resources->now();
             $timeout = ($channel === null ? $wait : 0.0) + $this->resources->timeout;
             $send = fn (array $words): mixed => $this->exchange($words, $timeout);
             try {
@@ -233,7 +233,7 @@ final class Attempt
         }
         $longest = $this->request->options->wait > 0 ? min(0.5, 0.01 * 2 ** min($this->tries, 6)) : 0.01;
         $pause = $longest * random_int(500, 1000) / 1000;
-        Clock::pause($this->request->options->wait > 0 ? min($pause, $this->left()) : $pause);
+        $this->resources->pause($this->request->options->wait > 0 ? min($pause, $this->left()) : $pause);
         $this->checkpoint();
     }
 
@@ -257,14 +257,14 @@ final class Attempt
             $this->checkpoint();
             $this->usesConnection = true;
             $piece = max(0.001, min($this->left(), self::PIECE));
-            $began = Clock::now();
+            $began = $this->resources->now();
             $grant = $this->ask($piece);
             $this->stood = true;
             if ($grant !== null) {
                 if ($this->countAnew($grant)) {
                     return $grant;
                 }
-            } elseif (Clock::now() < $began + $piece - self::SLACK && $this->left() > self::SLACK) {
+            } elseif ($this->resources->now() < $began + $piece - self::SLACK && $this->left() > self::SLACK) {
                 $this->mayBeOnServer = false; // LOCK.CANCEL, or CLIENT UNBLOCK
                 throw Failures::refused($this->request->name);
             }
@@ -278,8 +278,8 @@ final class Attempt
      */
     private function countAnew(Grant $grant): bool
     {
-        while (Clock::now() >= $grant->sent + $this->request->lease / 3) {
-            $sent = Clock::now();
+        while ($this->resources->now() >= $grant->sent + $this->request->lease / 3) {
+            $sent = $this->resources->now();
             try {
                 $words = $this->request->extend($grant->token, $this->request->lease);
                 $reply = $this->resources->call($this->request->key(), $words, $this->resources->timeout);
@@ -325,7 +325,7 @@ final class Attempt
                 $news->close();
             }
         }
-        Clock::pause(min(random_int(50, 150) / 1000, $this->left()));
+        $this->resources->pause(min(random_int(50, 150) / 1000, $this->left()));
         $this->checkpoint();
         return null;
     }
@@ -414,12 +414,12 @@ final class Attempt
 
     private function timedOut(): LockTimeoutException
     {
-        return Failures::timedOut($this->request->name, Clock::now() - $this->began);
+        return Failures::timedOut($this->request->name, $this->resources->now() - $this->began);
     }
 
     private function typed(ReplyError|ConnectionLost $error): LockException
     {
-        $waited = $this->request->options->wait > 0 ? Clock::now() - $this->began : null;
+        $waited = $this->request->options->wait > 0 ? $this->resources->now() - $this->began : null;
         return Failures::typed($error, $this->request->name, $waited);
     }
 
@@ -484,15 +484,15 @@ final class Attempt
                 $module->portable->cancel($send, $request, $id, $channel);
             }
         };
-        $until = Clock::now() + max($request->lease + Hold::STILL_RUNS, $resources->timeout);
+        $until = $this->resources->now() + max($request->lease + Hold::STILL_RUNS, $resources->timeout);
         if ($this->isUnsure && ($calls === $module->portable || $module->isMissing())) {
-            $resources->debts->add(Clock::now() + Hold::STILL_RUNS, $until, $settle);
+            $resources->debts->add($this->resources->now() + Hold::STILL_RUNS, $until, $settle);
         }
         try {
             $settle();
         } catch (ReplyError | ConnectionLost $error) {
             if (Failures::isTransient($error)) {
-                $resources->debts->add(Clock::now(), $until, $settle);
+                $resources->debts->add($this->resources->now(), $until, $settle);
             }
         }
     }

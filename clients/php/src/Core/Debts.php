@@ -16,6 +16,10 @@ final class Debts implements \Countable
     /** @var list<array{float, float, \Closure(): void}> not before, not after, the work */
     private array $debts = [];
 
+    public function __construct(private readonly Time $clock)
+    {
+    }
+
     /** @param \Closure(): void $what throws ReplyError or ConnectionLost */
     public function add(float $from, float $until, \Closure $what): void
     {
@@ -40,7 +44,7 @@ final class Debts implements \Countable
     {
         [$debts, $this->debts] = [$this->debts, []];
         foreach ($debts as [$from, $until, $what]) {
-            $now = Clock::now();
+            $now = $this->clock->now();
             if ($now >= $until) {
                 continue;
             }
@@ -52,7 +56,7 @@ final class Debts implements \Countable
                 $what();
             } catch (ReplyError | ConnectionLost $error) {
                 if (Failures::isTransient($error)) {
-                    $this->debts[] = [Clock::now() + self::PAUSE, $until, $what];
+                    $this->debts[] = [$this->clock->now() + self::PAUSE, $until, $what];
                 }
             }
         }

@@ -36,7 +36,7 @@ final class Engine
         ?LoggerInterface $logger,
         bool $mayWarn = true,
     ) {
-        $module = new Module($mayBeScript, $mayWarn, $logger);
+        $module = new Module($mayBeScript, $mayWarn, $logger, $client->clock());
         $this->resources = new Resources($client, $timeout, $module, $hooks, $logger);
         $this->keeper = new Keeper($this->resources);
         $this->serverClock = new ServerClock($this->resources);
@@ -60,14 +60,16 @@ final class Engine
         $wasAsync = Signals::defer();
         $attempt = new Attempt($this->resources, $this->keeper, $request, $while, $wasAsync);
         try {
-            $hold = new Hold($request, $attempt->run(), $attempt->began, $this->resources->pid);
+            $grant = $attempt->run();
+            $hold = new Hold($request, $grant, $attempt->began, $this->resources->pid, $this->resources->clock);
             $held = new Held($this->keeper, $this->release, $hold);
             $request->options->reentrant && $this->enter($held);
             if ($hooks !== null) {
                 $this->resources->notify($hooks->granted, $request->name, $held->waited);
             }
         } catch (LockException $error) {
-            $this->resources->notify($hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
+            $waited = $this->resources->now() - $attempt->began;
+            $this->resources->notify($hooks?->refused, $request->name, $waited, $error);
             throw $error;
         } finally {
             $wasAsync && !isset($held) && Signals::restore();
@@ -127,9 +129,9 @@ final class Engine
     public function resume(Request $request, int $token): Held
     {
         $request->bind($this->resources->client()->prefix());
-        $sent = Clock::now();
+        $sent = $this->resources->now();
         $grant = new Grant($token, $sent, $this->resources->module->calls());
-        $hold = new Hold($request, $grant, $sent, $this->resources->pid);
+        $hold = new Hold($request, $grant, $sent, $this->resources->pid, $this->resources->clock);
         $hold->extended($sent, max(0.001, $this->keeper->verify($hold)));
         return new Held($this->keeper, $this->release, $hold);
     }

@@ -44,11 +44,12 @@ final class Hold
         Grant $grant,
         public readonly float $began,
         public readonly int $pid,
+        private readonly Time $clock,
     ) {
         $this->token = $grant->token;
         $this->predecessor = $grant->predecessor;
         $this->calls = $grant->calls;
-        $this->granted = Clock::now();
+        $this->granted = $this->clock->now();
         $this->lease = $request->lease;
         $this->renewAt = $grant->sent + $this->lease / 3;
         $this->sent = $grant->sent;
@@ -65,7 +66,7 @@ final class Hold
     public function mayRenew(): bool
     {
         $maxHold = $this->request->options->maxHold;
-        return $maxHold === null || Clock::now() < $this->granted + $maxHold;
+        return $maxHold === null || $this->clock->now() < $this->granted + $maxHold;
     }
 
     /** Call this before an EXTEND is sent. Its reply may be lost, so a lease that ends earlier takes effect at once. */
@@ -86,12 +87,12 @@ final class Hold
     /** Call this if the reply to an EXTEND was lost. */
     public function unsure(): void
     {
-        $this->unsureUntil = Clock::now() + self::STILL_RUNS;
+        $this->unsureUntil = $this->clock->now() + self::STILL_RUNS;
     }
 
     public function isUnsure(): bool
     {
-        return Clock::now() < $this->unsureUntil;
+        return $this->clock->now() < $this->unsureUntil;
     }
 
     /** Whether this release belongs to a repeated acquire(), so that the lock stays held. */

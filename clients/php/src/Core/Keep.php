@@ -48,7 +48,7 @@ final class Keep
             $this->refresh($hold, $run);
             $until = $run->leaseEnds();
             return match (true) {
-                Clock::now() >= $until => $this->release->now($hold),
+                $this->resources->now() >= $until => $this->release->now($hold),
                 $run->isLong && self::isExact($hold, $run) && !$hold->isUnsure() => true,
                 default => $this->now($hold, $until),
             };
@@ -65,12 +65,12 @@ final class Keep
     {
         $took = $hold->granted - $hold->sent;
         for ($copies = 1; $copies <= self::COPIES && !($took <= self::LATE && self::isExact($hold, $run)); ++$copies) {
-            $sent = Clock::now();
+            $sent = $this->resources->now();
             if ($sent >= $run->leaseEnds()) {
                 throw new LockLostException($hold->request->name, 'lost: the window of its tick has ended');
             }
             $this->keeper->extend($hold, max(0.001, $run->leaseEnds() - $sent));
-            $took = Clock::now() - $sent;
+            $took = $this->resources->now() - $sent;
         }
     }
 
@@ -82,7 +82,7 @@ final class Keep
 
     private function refresh(Hold $hold, TickRun $run): void
     {
-        $isOld = Clock::now() > $run->clock->asked + self::DRIFTS || !$run->clock->isGood();
+        $isOld = $this->resources->now() > $run->clock->asked + self::DRIFTS || !$run->clock->isGood();
         if ($run->isLong || !$isOld) {
             return;
         }
@@ -101,7 +101,7 @@ final class Keep
      */
     private function now(Hold $hold, float $until): bool
     {
-        $end = Clock::now() + $this->resources->timeout;
+        $end = $this->resources->now() + $this->resources->timeout;
         for ($tries = 1;; ++$tries) {
             try {
                 $reply = $this->extend($hold, $until, $this->resources->timeout);
@@ -109,24 +109,24 @@ final class Keep
                     break;
                 }
                 while ($hold->isUnsure()) {
-                    Clock::pause($hold->unsureUntil - Clock::now());
+                    $this->resources->pause($hold->unsureUntil - $this->resources->now());
                 }
             } catch (ReplyError | ConnectionLost $error) {
                 $this->resources->client()->forget();
                 if (!Failures::isTransient($error)) {
                     throw Failures::typed($error, $hold->request->name);
                 }
-                if ($tries >= 2 && Clock::now() >= $end) {
-                    $this->owe($hold, Clock::now() + self::PAUSE, $until);
+                if ($tries >= 2 && $this->resources->now() >= $end) {
+                    $this->owe($hold, $this->resources->now() + self::PAUSE, $until);
                     $text = '{key} is kept for its period later, or ends with its lease: {error}';
                     $this->resources->warn($text, $hold, $error);
                     return true; // as far as anybody knows
                 }
-                Clock::pause(min(0.02 * $tries, 0.2));
+                $this->resources->pause(min(0.02 * $tries, 0.2));
             }
         }
         if ($reply === 1 && isset($error)) { // a copy that the server runs late lengthens the lease by that time
-            $this->owe($hold, Clock::now() + Hold::STILL_RUNS, $until);
+            $this->owe($hold, $this->resources->now() + Hold::STILL_RUNS, $until);
         }
         return $reply === 1;
     }
@@ -146,10 +146,10 @@ final class Keep
     private function extend(Hold $hold, float $until, float $timeout): mixed
     {
         for ($copies = 1;; ++$copies) {
-            $sent = Clock::now();
+            $sent = $this->resources->now();
             $lease = max(1, ceil(($until - $sent) * 1000)) / 1000;
             $reply = $this->keeper->sendLease($hold, $lease, $timeout);
-            if ($reply !== 1 || Clock::now() <= $sent + self::LATE || $copies === self::COPIES) {
+            if ($reply !== 1 || $this->resources->now() <= $sent + self::LATE || $copies === self::COPIES) {
                 return $reply;
             }
         }

@@ -38,7 +38,7 @@ final class Keeper
         }
         if ($hold->session !== null && !$hold->session->isOpen()) {
             $this->loseAll($hold->session);
-        } elseif (Clock::now() >= $hold->lostAt()) {
+        } elseif ($this->resources->now() >= $hold->lostAt()) {
             $this->lose($hold, 'its lease was not renewed in time');
         }
         return $hold->lost;
@@ -61,7 +61,7 @@ final class Keeper
 
     public function left(Hold $hold): float
     {
-        return $this->isHeld($hold) ? max(0.0, $hold->lostAt() - Clock::now()) : 0.0;
+        return $this->isHeld($hold) ? max(0.0, $hold->lostAt() - $this->resources->now()) : 0.0;
     }
 
     /** @throws LockLostException */
@@ -84,7 +84,7 @@ final class Keeper
     public function check(Hold $hold): void
     {
         $this->demand($hold);
-        $sent = Clock::now();
+        $sent = $this->resources->now();
         if ($sent < $hold->renewAt || !$hold->mayRenew()) {
             return;
         }
@@ -99,7 +99,7 @@ final class Keeper
             $error instanceof ConnectionLost && $hold->unsure();
             $this->resources->client()->forget();
             $this->resources->warn('renewing {key} failed: {error}', $hold, $error);
-            $hold->renewAt = Clock::now() + $hold->lease / 20;
+            $hold->renewAt = $this->resources->now() + $hold->lease / 20;
         }
         $this->demand($hold);
     }
@@ -114,7 +114,7 @@ final class Keeper
         }
         $this->demand($hold);
         for ($tries = 1;; ++$tries) {
-            $sent = Clock::now();
+            $sent = $this->resources->now();
             $hold->extending($sent, $lease);
             try {
                 $reply = $this->sendLease($hold, $lease, $this->resources->timeout);
@@ -221,7 +221,7 @@ final class Keeper
         $hold->isGone = $isGone;
         $hold->lost = new LockLostException($hold->request->name, "lost: $why");
         $this->resources->logger?->warning('serverlock: {error}', ['error' => $hold->lost->getMessage()]);
-        $held = Clock::now() - $hold->granted;
+        $held = $this->resources->now() - $hold->granted;
         $this->resources->notify($this->resources->hooks?->lost, $hold->request->name, $held, $hold->lost);
     }
 }

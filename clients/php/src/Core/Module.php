@@ -24,9 +24,10 @@ final class Module
         private readonly bool $mayBeScript,
         private bool $mayWarn,
         private readonly ?LoggerInterface $logger,
+        private readonly Time $clock,
     ) {
         $this->commands = new Commands();
-        $this->portable = new Portable();
+        $this->portable = new Portable($clock);
     }
 
     /** How to send the next command. */
@@ -38,7 +39,7 @@ final class Module
     /** Whether to use the scripts, because the server did not know LOCK.* a moment ago. */
     public function isMissing(): bool
     {
-        return Clock::now() < $this->missingUntil;
+        return $this->clock->now() < $this->missingUntil;
     }
 
     /** Records that the server does not know LOCK.*. Returns whether to continue with the scripts. */
@@ -55,7 +56,7 @@ final class Module
                 ? error_log($text . $error->getMessage()) // where PHP writes its own warnings; it does not throw
                 : $this->logger->warning("$text{error}", ['error' => $error->getMessage()]);
         }
-        $this->missingUntil = Clock::now() + self::ASK_AGAIN;
+        $this->missingUntil = $this->clock->now() + self::ASK_AGAIN;
         return true;
     }
 

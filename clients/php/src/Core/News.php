@@ -56,17 +56,17 @@ final class News
      */
     public function wait(float $seconds, \Closure $checkpoint): ?string
     {
-        $end = Clock::now() + ($this->subscription === null ? min($seconds, self::RESEND_DOWN) : $seconds);
-        while (($left = $end - Clock::now()) > 0) {
+        $end = $this->resources->now() + ($this->subscription === null ? min($seconds, self::RESEND_DOWN) : $seconds);
+        while (($left = $end - $this->resources->now()) > 0) {
             if ($this->subscription === null) {
-                Clock::pause(min($left, self::PIECE));
+                $this->resources->pause(min($left, self::PIECE));
                 $checkpoint();
                 continue;
             }
             try {
                 $text = $this->subscription->next(min($left, self::PIECE), $checkpoint);
             } catch (ConnectionLost) {
-                Clock::pause(min(0.05, $left)); // the connection may be lost again and again
+                $this->resources->pause(min(0.05, $left)); // the connection may be lost again and again
                 return null;
             }
             $checkpoint();

@@ -29,6 +29,10 @@ final class Portable implements Calls
     private float $askedAt = -INF;
     private float $deniedUntil = -INF;
 
+    public function __construct(private readonly Time $clock)
+    {
+    }
+
     /** Whether an attempt waits in its lock's queue; otherwise it polls. */
     public function queues(Request $request): bool
     {
@@ -127,7 +131,7 @@ final class Portable implements Calls
     /** Whether calls name only the lock. */
     private function isAlone(Request $request): bool
     {
-        $isDenied = Clock::now() < $this->deniedUntil && $request->mayBeAlone();
+        $isDenied = $this->clock->now() < $this->deniedUntil && $request->mayBeAlone();
         return $isDenied || $request->keysAndQueues() === null;
     }
 
@@ -151,7 +155,7 @@ final class Portable implements Calls
         }
         $reply = $this->run($send, $request->sentKeys(), $name, $alone);
         if ($error->word === 'NOPERM') { // the lock is allowed, so the queue was denied
-            $this->deniedUntil = Clock::now() + self::DENIAL_VALID_FOR;
+            $this->deniedUntil = $this->clock->now() + self::DENIAL_VALID_FOR;
         }
         return $reply;
     }
@@ -187,7 +191,7 @@ final class Portable implements Calls
      */
     private function askPolicy(\Closure $send): void
     {
-        if (Clock::now() < $this->askedAt + self::POLICY_VALID_FOR) {
+        if ($this->clock->now() < $this->askedAt + self::POLICY_VALID_FOR) {
             return;
         }
         try {
@@ -197,7 +201,7 @@ final class Portable implements Calls
         }
         $isKnown = is_string($info) && preg_match('/^maxmemory_policy:(\S+)/m', $info, $policy) === 1;
         $this->retention = $isKnown && !str_starts_with($policy[1] ?? '', 'volatile') ? self::RETENTION : -1;
-        $this->askedAt = Clock::now();
+        $this->askedAt = $this->clock->now();
     }
 
     /** The function library without its first line. */

@@ -29,7 +29,7 @@ final class Release
     {
         return $this->leave($hold, function (bool $wasLost) use ($hold): bool {
             $until = $hold->granted + $hold->request->options->atLeast;
-            return $until > Clock::now() && !$wasLost ? $this->later($hold, $until) : $this->now($hold);
+            return $until > $this->resources->now() && !$wasLost ? $this->later($hold, $until) : $this->now($hold);
         });
     }
 
@@ -70,7 +70,7 @@ final class Release
             $hold->leaveSession();
             $isHeld = $isHeld && $lost === null;
             if ($this->resources->hooks !== null) {
-                $held = Clock::now() - $hold->granted;
+                $held = $this->resources->now() - $hold->granted;
                 $this->resources->notify($this->resources->hooks->released, $hold->request->name, $held, $isHeld);
             }
         }
@@ -86,23 +86,24 @@ final class Release
     public function now(Hold $hold): bool
     {
         $lostAt = $hold->lostAt();
-        $end = min(Clock::now() + $this->resources->timeout, $lostAt);
+        $end = min($this->resources->now() + $this->resources->timeout, $lostAt);
         for ($tries = 1;; ++$tries) {
             try {
                 $reply = $this->send($hold, $this->resources->timeout);
                 // A second RELEASE may find that the first had been carried out.
-                return $hold->request->wasHeld($reply) || $reply === 0 && $tries > 1 && Clock::now() < $lostAt;
+                $mayBeSecond = $reply === 0 && $tries > 1 && $this->resources->now() < $lostAt;
+                return $hold->request->wasHeld($reply) || $mayBeSecond;
             } catch (ReplyError | ConnectionLost $error) {
                 $this->resources->client()->forget();
                 if (!Failures::isTransient($error)) {
                     throw Failures::typed($error, $hold->request->name);
                 }
-                if (Clock::now() >= $end) {
-                    $this->owe($hold, Clock::now() + 1, $hold->sent + $hold->lease);
+                if ($this->resources->now() >= $end) {
+                    $this->owe($hold, $this->resources->now() + 1, $hold->sent + $hold->lease);
                     $this->resources->warn(self::LATER, $hold, $error);
-                    return Clock::now() < $lostAt;
+                    return $this->resources->now() < $lostAt;
                 }
-                Clock::pause(min(0.02 * $tries, 0.2));
+                $this->resources->pause(min(0.02 * $tries, 0.2));
             }
         }
     }
@@ -111,8 +112,8 @@ final class Release
     private function later(Hold $hold, float $until): bool
     {
         $this->owe($hold, $until, $until + 60);
-        $call = static fn (Calls $calls, \Closure $send): mixed
-            => $calls->extend($send, $hold->request, $hold->token, max(0.001, $until - Clock::now()));
+        $call = fn (Calls $calls, \Closure $send): mixed
+            => $calls->extend($send, $hold->request, $hold->token, max(0.001, $until - $this->resources->now()));
         for ($tries = 1;; ++$tries) {
             try {
                 return $this->resources->ask($hold, $call, $this->resources->timeout) === 1;

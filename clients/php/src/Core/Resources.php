@@ -19,6 +19,7 @@ use Serverlock\Wire\Subscription;
  */
 final class Resources
 {
+    public readonly Time $clock;
     public Debts $debts;
     public Sessions $sessions;
     public bool $isClosed = false;
@@ -37,7 +38,8 @@ final class Resources
         public readonly ?LoggerInterface $logger,
     ) {
         $this->pid = (int) getmypid();
-        $this->debts = new Debts();
+        $this->clock = $client->clock();
+        $this->debts = new Debts($this->clock);
         $this->sessions = new Sessions();
     }
 
@@ -56,7 +58,7 @@ final class Resources
                 $this->client->prefix(),
                 $this->client->isCluster(),
             );
-            [$this->pid, $this->connection, $this->debts] = [(int) getmypid(), null, new Debts()];
+            [$this->pid, $this->connection, $this->debts] = [(int) getmypid(), null, new Debts($this->clock)];
             [$this->subscription, $this->channel, $this->sessions] = [null, null, new Sessions()];
         }
         return $this->client;
@@ -98,6 +100,16 @@ final class Resources
         return $call($hold->calls, $send);
     }
 
+    public function now(): float
+    {
+        return $this->clock->now();
+    }
+
+    public function pause(float $seconds): void
+    {
+        $this->clock->pause($seconds);
+    }
+
     /** How long a reply may take if no caller waits for it. */
     public function patience(): float
     {
@@ -106,13 +118,13 @@ final class Resources
 
     public function open(string $key): Connection
     {
-        return Connection::open($this->client->address($key, $this->timeout), $this->timeout);
+        return $this->client->open($this->client->address($key, $this->timeout), $this->timeout);
     }
 
     /** @throws ReplyError|ConnectionLost */
     public function takeSession(string $key): Session
     {
-        return $this->sessions->take($this->client->address($key, $this->timeout), $this->timeout);
+        return $this->sessions->take($this->client, $key, $this->timeout);
     }
 
     /**

@@ -33,7 +33,7 @@ final class ServerClock
     public function read(string $key): Estimate
     {
         $place = $this->resources->client()->isCluster() ? $key : '';
-        $oldest = Clock::now() - self::VALID_FOR;
+        $oldest = $this->resources->now() - self::VALID_FOR;
         $this->known = array_filter($this->known, static fn (Estimate $it): bool => $oldest < $it->asked);
         $found = $this->known[$place] ?? $this->ask($key);
         if ($found->isGood()) {
@@ -54,7 +54,7 @@ final class ServerClock
         if ($hold->calls === $this->resources->module->portable) {
             return Portable::MARGIN / 1000;
         }
-        if (Clock::now() >= $this->marginAsked + self::VALID_FOR) {
+        if ($this->resources->now() >= $this->marginAsked + self::VALID_FOR) {
             $this->askMargin($hold->request->key());
         }
         return $this->margin;
@@ -70,7 +70,7 @@ final class ServerClock
             if (!Failures::isTransient($error)) {
                 throw $error;
             }
-            Clock::pause(self::PAUSE);
+            $this->resources->pause(self::PAUSE);
             return $this->call($key);
         }
         if ($first->isGood()) {
@@ -87,9 +87,9 @@ final class ServerClock
 
     private function call(string $key): Estimate
     {
-        $sent = Clock::now();
+        $sent = $this->resources->now();
         $reply = $this->resources->call($key, ['TIME'], $this->resources->timeout);
-        return Estimate::of($reply, $sent, Clock::now());
+        return Estimate::of($reply, $sent, $this->resources->now());
     }
 
     /** After an error reply, the last margin stays valid: this user may not ask. */
@@ -101,10 +101,10 @@ final class ServerClock
             $this->resources->client()->forget();
             return;
         } catch (ReplyError) {
-            $this->marginAsked = Clock::now();
+            $this->marginAsked = $this->resources->now();
             return;
         }
-        $this->marginAsked = Clock::now();
+        $this->marginAsked = $this->resources->now();
         [$lease, $free] = [$fields['lease-ms'] ?? 0, $fields['free-in-ms'] ?? null];
         // Both are whole milliseconds, one rounded down and the other up.
         $this->margin = $lease && is_int($free) ? max(0, $free - $lease - 1) / 1000 : self::USUAL_MARGIN;

@@ -4,8 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
-use Serverlock\Wire\Address;
-use Serverlock\Wire\Connection;
+use Serverlock\Wire\Client;
 
 /**
  * The connections of session locks. A manager's locks share one, in a cluster one for each server, so the server sees a
@@ -19,18 +18,20 @@ final class Sessions implements \Countable
     private array $sessions = [];
 
     /**
-     * The server's session, or a new one. An attempt that signal handlers make while another waits gets a new one.
+     * The session of the key's server, or a new one. An attempt that a signal handler makes while another waits gets a
+     * new one.
      *
      * @throws ReplyError|ConnectionLost
      */
-    public function take(Address $address, float $timeout): Session
+    public function take(Client $client, string $key, float $timeout): Session
     {
+        $address = $client->address($key, $timeout);
         foreach ($this->open() as $session) {
             if ($session->address == $address && $session->take()) {
                 return $session;
             }
         }
-        $session = new Session($address, Connection::open($address, $timeout));
+        $session = new Session($address, $client->open($address, $timeout));
         $this->sessions[] = \WeakReference::create($session);
         return $session;
     }

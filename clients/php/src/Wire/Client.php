@@ -6,6 +6,7 @@ namespace Serverlock\Wire;
 
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\ReplyError;
+use Serverlock\Core\Time;
 
 /**
  * The application's client, reduced to what locks need. Callers add the prefix to keys.
@@ -34,6 +35,16 @@ interface Client
      * @throws ReplyError|ConnectionLost
      */
     public function address(string $key, float $timeout): Address;
+
+    /**
+     * Opens a dedicated connection to that server.
+     *
+     * @throws ConnectionLost|ReplyError
+     */
+    public function open(Address $address, float $timeout): Connection;
+
+    /** The time on which leases and waits are counted. */
+    public function clock(): Time;
 
     /**
      * The servers that the client knows. Sends nothing.

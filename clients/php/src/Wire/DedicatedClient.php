@@ -14,6 +14,8 @@ use Serverlock\Core\ConnectionLost;
  */
 final class DedicatedClient implements Client
 {
+    use OverNetwork;
+
     private readonly Router $router;
     /** @var array<string, Connection> by host:port */
     private array $connections = [];
@@ -73,6 +75,6 @@ final class DedicatedClient implements Client
     private function connection(Address $address, float $timeout): Connection
     {
         $kept = $this->connections[$address->uri] ?? null;
-        return $kept?->isOpen() ? $kept : $this->connections[$address->uri] = Connection::open($address, $timeout);
+        return $kept?->isOpen() ? $kept : $this->connections[$address->uri] = $this->open($address, $timeout);
     }
 }

@@ -22,6 +22,8 @@ use Serverlock\Exception\LockMisuseException;
  */
 final class Phpredis implements Client
 {
+    use OverNetwork;
+
     private ?\Redis $redis;
     private ?Address $address = null;
     private ?DedicatedClient $own = null;

@@ -20,6 +20,8 @@ use Serverlock\Exception\LockMisuseException;
  */
 final class PhpredisCluster implements Client
 {
+    use OverNetwork;
+
     private const FALLBACK_SECONDS = 1.0;
 
     private readonly Router $router;

@@ -24,6 +24,8 @@ use Serverlock\Exception\LockBadArgumentException;
  */
 final class Predis implements Client
 {
+    use OverNetwork;
+
     public function __construct(private readonly ClientInterface $client)
     {
     }

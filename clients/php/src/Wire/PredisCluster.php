@@ -18,6 +18,8 @@ use Serverlock\Core\Failures;
  */
 final class PredisCluster implements Client
 {
+    use OverNetwork;
+
     private readonly Router $router;
 
     public function __construct(private readonly ClientInterface $client)

@@ -14,7 +14,7 @@ use Serverlock\Core\ReplyError;
  */
 final class Subscription
 {
-    private function __construct(private readonly Connection $connection)
+    private function __construct(private readonly StreamConnection $connection)
     {
     }
 
@@ -25,7 +25,7 @@ final class Subscription
      */
     public static function open(Address $address, string $channel, float $timeout): self
     {
-        $connection = Connection::open($address, $timeout);
+        $connection = StreamConnection::open($address, $timeout);
         $connection->call(['SUBSCRIBE', $channel], $timeout);
         return new self($connection);
     }

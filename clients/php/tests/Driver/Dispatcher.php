@@ -15,6 +15,10 @@ final class Dispatcher
     private array $known = [];
     /** @var array<string, Seat> by the object of an order */
     private array $owners = [];
+    /** The worker with the servers in memory. */
+    private ?Seat $memory = null;
+    /** @var array<string, true> managers of servers in memory */
+    private array $inMemory = [];
     private string $buffer = '';
     /** @var array<int, array{float, Seat}> orders with `cancel_after_ms`, and when they are cancelled */
     private array $due = [];
@@ -67,6 +71,13 @@ final class Dispatcher
             self::say(['n' => $order['n'], 'ok' => (object) []]);
             return;
         }
+        if (($order['at']['kind'] ?? '') === 'memory') {
+            $this->inMemory[$order['manager']] = true;
+        }
+        if (isset($order['name']) || isset($this->inMemory[$order['manager'] ?? ''])) {
+            $this->tellMemory($order);
+            return;
+        }
         if (in_array($order['do'], self::OF_ALL, true)) {
             $first = $this->seats[0] ?? $this->seat();
             $first->tell($order);
@@ -96,6 +107,24 @@ final class Dispatcher
             $this->owners[$order['hold']] = $seat;
         }
         $seat->tell($order);
+    }
+
+    /**
+     * One process has all the managers of servers in memory.
+     *
+     * @param array<string, mixed> $order
+     */
+    private function tellMemory(array $order): void
+    {
+        if ($this->memory === null) {
+            $this->memory = $this->seat();
+            $this->memory->isTaken = true;
+        }
+        $about = $order['hold'] ?? $order['scope'] ?? null;
+        if ($about !== null) {
+            $this->owners[$about] = $this->memory;
+        }
+        $this->memory->tell($order);
     }
 
     /**

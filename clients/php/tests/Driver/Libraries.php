@@ -6,6 +6,7 @@ namespace Serverlock\Tests\Driver;
 
 use Serverlock\Hooks;
 use Serverlock\Locks;
+use Serverlock\Testing\Server;
 
 /** The libraries' clients, as an application creates them, and the manager for each. */
 final class Libraries
@@ -16,7 +17,7 @@ final class Libraries
     public const CAN = [
         'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock',
         'refusals', 'moves', 'queue', 'scopes', 'prefix', 'once', 'default_owner', 'recover_free', 'reentrant',
-        'deadlock',
+        'deadlock', 'memory',
     ];
 
     /** A timer with a finer resolution than a second needs FFI. */
@@ -68,6 +69,9 @@ final class Libraries
     /** @param list<string> $words */
     public static function raw(object $client, array $words): mixed
     {
+        if ($client instanceof Server) {
+            return $client->call($words);
+        }
         return $client instanceof \Redis ? $client->rawCommand(...$words) : $client->executeRaw($words);
     }
 

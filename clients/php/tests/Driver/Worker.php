@@ -12,6 +12,7 @@ use Serverlock\Hooks;
 use Serverlock\Lock;
 use Serverlock\Locks;
 use Serverlock\Once;
+use Serverlock\Testing\Server;
 
 /** One process of an application: it carries out one order after another. */
 final class Worker
@@ -35,6 +36,8 @@ final class Worker
     private array $scopes = [];
     /** @var array<string, true> */
     private array $lost = [];
+    /** @var array<string, Server> servers in memory */
+    private array $servers = [];
     private bool $isWaiting = false;
 
     public function __construct(private readonly string $client)
@@ -87,7 +90,9 @@ final class Worker
         switch ($order['do']) {
             case 'open':
                 $hooks = $this->hooks($order['manager'], $order['hooks'] ?? false);
-                $opened = Libraries::open($this->client, $order, $hooks);
+                $opened = $order['at']['kind'] === 'memory'
+                    ? $this->inMemory($order['at']['name'], $hooks)
+                    : Libraries::open($this->client, $order, $hooks);
                 [$this->clients[$order['manager']], $this->managers[$order['manager']]] = $opened;
                 $this->opened[$order['manager']] = [$this->managers[$order['manager']], $order];
                 return [];
@@ -97,6 +102,22 @@ final class Worker
             case 'raw':
                 $reply = Libraries::raw($this->clients[$order['manager']], $order['args']);
                 return ['reply' => $reply];
+            case 'advance':
+                $this->servers[$order['name']]->clock->advance(Described::seconds($order['ms']));
+                return [];
+            case 'expire':
+                $this->servers[$order['name']]->expire(Described::key($order['key']));
+                return [];
+            case 'lose':
+                $held = isset($order['hold']) ? $this->holds[$order['hold']] : $this->bodies[$order['scope']];
+                $this->servers[$order['name']]->lose($held);
+                return [];
+            case 'refuse':
+                $this->servers[$order['name']]->refuse(Described::key($order['key']));
+                return [];
+            case 'allow':
+                $this->servers[$order['name']]->allow(Described::key($order['key']));
+                return [];
             case 'object':
                 $this->objects[$order['object']] = Described::lock($this->managers[$order['manager']], $order);
                 return [];
@@ -158,6 +179,13 @@ final class Worker
             $this->tellLost($what, $name, $lost);
             throw $lost;
         }
+    }
+
+    /** @return array{Server, Locks} */
+    private function inMemory(string $name, ?Hooks $hooks): array
+    {
+        $server = $this->servers[$name] ??= new Server();
+        return [$server, $server->locks($hooks, new StderrLogger())];
     }
 
     /** A session's end loses locks that no order is about. */
@@ -296,7 +324,7 @@ final class Worker
         try {
             $ok = match (true) {
                 $told['do'] === 'again' => $this->again($told),
-                isset($told['manager']) => $this->carryOut($told),
+                isset($told['manager']) || isset($told['name']) => $this->carryOut($told),
                 $told['do'] === 'spawn' => [], // no thread: work after the scope in this process
                 isset($told['hold']) => $this->withHeld($this->holds[$told['hold']], $told['hold'], 'hold', $told),
                 default => $this->withHeld($held, $told['scope'], 'scope', $told),

@@ -32,7 +32,7 @@ module Serverlock
 
     # @return [Hold]
     def run
-      @began = Clock.now
+      @began = now
       hold = @request.wait.zero? ? at_once : waiting
     ensure
       unless hold
@@ -42,6 +42,10 @@ module Serverlock
     end
 
     private
+
+    def now
+      @engine.clock.now
+    end
 
     def at_once
       tries = 0
@@ -80,11 +84,12 @@ module Serverlock
 
           @failure = e
         end
-        left = @deadline - Clock.now
+        left = @deadline - now
         timed_out if left <= 0
         next unless @failure
 
-        sleep([pause * (0.5 + @engine.random.rand), left].min)
+        raise_if_closed
+        @engine.clock.sleep([pause * (0.5 + @engine.random.rand), left].min)
         pause = [pause * 2, LONGEST_PAUSE].min
       end
     end
@@ -105,7 +110,7 @@ module Serverlock
         granted ||= alone unless by_script?
         return granted if granted || polls?
 
-        @engine.subscription.listen(@deadline - Clock.now)
+        @engine.subscription.listen(@deadline - now)
         return if @engine.subscription.refused?
       end
       by_notify
@@ -138,7 +143,7 @@ module Serverlock
     end
 
     def rest
-      sleep([@engine.random.rand(POLL), [@deadline - Clock.now, 0].max].min) if by_script?
+      @engine.clock.sleep([@engine.random.rand(POLL), [@deadline - now, 0].max].min) if by_script?
       nil
     end
 
@@ -154,7 +159,7 @@ module Serverlock
           granted = blocked(lone.connection, Lone::PIECE)
           return granted if granted || @engine.server.module_missing?
 
-          timed_out if Clock.now >= @deadline
+          timed_out if now >= @deadline
         end
       rescue ConnectionLost
         lone.drop
@@ -166,7 +171,7 @@ module Serverlock
     def blocked(connection, longest)
       wait = piece(longest)
       granted = grant { [call(@request.acquire(@id, wait:), connection, wait), true] }
-      return granted if granted || @engine.server.module_missing? || Clock.now - @sent > (wait / 1000.0) - SLACK
+      return granted if granted || @engine.server.module_missing? || now - @sent > (wait / 1000.0) - SLACK
 
       @open = false
       refuse(Refused, "the wait was cancelled")
@@ -174,7 +179,7 @@ module Serverlock
 
     # A piece of the wait in milliseconds, at least one.
     def piece(longest)
-      ([@deadline - Clock.now, longest].min * 1000).ceil.clamp(1, LONGEST_WAIT_MS)
+      ([@deadline - now, longest].min * 1000).ceil.clamp(1, LONGEST_WAIT_MS)
     end
 
     def by_notify
@@ -190,7 +195,7 @@ module Serverlock
         return answered(outcome) if outcome.is_a?(Wait::Reply)
         return leave_queue(wait) if outcome == :subscription_refused && by_script?
 
-        timed_out if Clock.now >= @deadline
+        timed_out if now >= @deadline
         subscription.send_again(wait) # the wait timed out by the server's clock, or was unblocked
       end
     ensure
@@ -259,7 +264,7 @@ module Serverlock
       @queued = false
       return rest if by_script?
 
-      refuse(Refused, "the wait was cancelled") if Clock.now < @deadline
+      refuse(Refused, "the wait was cancelled") if now < @deadline
       @open = false
       nil
     end
@@ -332,7 +337,7 @@ module Serverlock
       was_open = @open
       @open = true
       timeout = connection && (@engine.patience + (wait / 1000.0))
-      reply = @engine.server.call(command, connection:, timeout:) { @sent = Clock.now }
+      reply = @engine.server.call(command, connection:, timeout:) { @sent = now }
       answered = true
       @failure = nil
       reply
@@ -364,7 +369,7 @@ module Serverlock
       end
       hold = Hold.new(@engine, @request, @id, reply, @sent)
       # A slow reply leaves little of the lease, so a first EXTEND starts a new one.
-      hold.extend_now if Clock.now - @sent > @request.lease / 3
+      hold.extend_now if now - @sent > @request.lease / 3
       @open = false
       return hold if hold.held?
 

@@ -24,7 +24,12 @@ module Serverlock
     FROM_POOL = 2
     CROWD = 8
 
-    attr_reader :library, :sample
+    attr_reader :library, :sample, :clock
+
+    # The client's commands, unless it has some already.
+    def self.of(client)
+      client.is_a?(Client) ? client : new(client)
+    end
 
     def self.library_of(client)
       return LIBRARY if client.is_a?(::Redis)
@@ -36,14 +41,16 @@ module Serverlock
       defined?(::ConnectionPool) && (client.is_a?(::ConnectionPool) || ::ConnectionPool::Wrapper === client) # rubocop:disable Style/CaseEquality
     end
 
-    def initialize(client)
+    # `library`: sends commands over the client; `clock`: counts leases and waits.
+    def initialize(client, library: nil, clock: Clock)
       if Client.pool?(client)
         @pool = client
         client.with { |one| @sample = one }
       else
         @sample = client
       end
-      @library = Client.library_of(@sample)
+      @library = library || Client.library_of(@sample)
+      @clock = clock
       renew
     end
 

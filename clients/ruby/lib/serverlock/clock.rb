@@ -39,6 +39,30 @@ module Serverlock
         LARGER.now
       end
     end
+
+    # The waits of a manager. {Testing} has a clock with the same methods, whose time passes when a test says so.
+    module_function
+
+    def sleep(seconds)
+      Kernel.sleep(seconds)
+    end
+
+    def condition
+      ConditionVariable.new
+    end
+
+    def queue
+      Thread::Queue.new
+    end
+
+    def thread(&)
+      Thread.new(&)
+    end
+
+    # Waits for something to read. @return [Array<IO>, nil]
+    def select(readers, seconds)
+      IO.select(readers, nil, nil, seconds)&.first
+    end
   end
 
   # Asynchronous exceptions (Thread#raise, Thread#kill, Timeout) strike only in blocking calls, never in the code

@@ -19,7 +19,7 @@ module Serverlock
     def initialize(engine)
       @engine = engine
       @mutex = Mutex.new
-      @changed = ConditionVariable.new
+      @changed = engine.clock.condition
       @debts = []
       @thread = nil
     end
@@ -30,15 +30,15 @@ module Serverlock
 
     # Never fails, and is never interrupted. `unanswered`: a copy's connection was closed before its reply.
     def cancel(request, id, unanswered: false)
-      add(Debt.new(nil, request, id, Clock.now + request.lease, 0.0, FIRST_PAUSE, unanswered))
+      add(Debt.new(nil, request, id, @engine.clock.now + request.lease, 0.0, FIRST_PAUSE, unanswered))
     end
 
     def release(hold, at = 0.0)
-      add(Debt.new(hold.request.release(hold.token), nil, nil, [Clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
+      add(Debt.new(hold.request.release(hold.token), nil, nil, [@engine.clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
     end
 
     def keep(keep, after:, again:)
-      add(Debt.new(nil, nil, nil, keep.ends, Clock.now + after, FIRST_PAUSE, again, keep))
+      add(Debt.new(nil, nil, nil, keep.ends, @engine.clock.now + after, FIRST_PAUSE, again, keep))
     end
 
     private
@@ -73,7 +73,7 @@ module Serverlock
     end
 
     def finish(debt, done)
-      now = Clock.now
+      now = @engine.clock.now
       if done && debt.twice && (debt.keep || @engine.server.module_missing?)
         debt.twice = false
         debt.next_at = now + ONCE_MORE
@@ -91,7 +91,7 @@ module Serverlock
     def following
       @mutex.synchronize do
         loop do
-          now = Clock.now
+          now = @engine.clock.now
           debt = @debts.min_by(&:next_at)
           return debt if debt && debt.next_at <= now
 

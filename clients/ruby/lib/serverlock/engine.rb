@@ -5,11 +5,12 @@ module Serverlock
   # starts with a new one.
   # @private
   class Engine
-    attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
+    attr_reader :client, :clock, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
                 :callbacks, :sessions, :random, :server_clock
 
     def initialize(client, logger, hooks, portable:, warn:)
       @client = client
+      @clock = client.clock
       @logger = logger
       @hooks = hooks
       @fork = Process.pid
@@ -29,7 +30,7 @@ module Serverlock
 
     # Starts a manager thread. It does not keep the process alive, and does not inherit an interrupt mask.
     def thread(name, &)
-      Thread.new do
+      @clock.thread do
         Thread.current.name = "serverlock #{name}"
         Thread.current.report_on_exception = false
         Thread.handle_interrupt(IMMEDIATE, &)
@@ -87,7 +88,7 @@ module Serverlock
 
     def initialize(engine)
       @engine = engine
-      @queue = Thread::Queue.new
+      @queue = engine.clock.queue
       @threads = []
     end
 

@@ -20,7 +20,7 @@ module Serverlock
       @predecessor = Predecessor.new(before[0], before[1], overdue / 1000.0) if overdue
       # The server granted it between these two moments.
       @granted_at = from
-      @answered_at = Clock.now
+      @answered_at = @engine.clock.now
       @failed_at = -Float::INFINITY
       @lease_s = request.lease
       @lease = Lease.new(from, @lease_s)
@@ -46,12 +46,12 @@ module Serverlock
     end
 
     def held?
-      @state == :held && Clock.now < @lease.lost_at && Process.pid == @engine.fork
+      @state == :held && @engine.clock.now < @lease.lost_at && Process.pid == @engine.fork
     end
 
     # Seconds until the lock counts as lost.
     def left
-      held? ? [@lease.lost_at - Clock.now, 0.0].max : 0.0
+      held? ? [@lease.lost_at - @engine.clock.now, 0.0].max : 0.0
     end
 
     def check
@@ -67,11 +67,11 @@ module Serverlock
 
     def verify
       check
-      from = Clock.now
+      from = @engine.clock.now
       left = @request.checks(@token).map { |command| ask(command) }.min
       lose("the server says so") unless left.positive?
       check
-      [@lease.lost_at - Clock.now, from + (left / 1000.0) - Clock.now].min
+      [@lease.lost_at - @engine.clock.now, from + (left / 1000.0) - @engine.clock.now].min
     end
 
     def fenced(words)
@@ -113,7 +113,7 @@ module Serverlock
     # The same for a grant that the caller does not have yet: a loss ends the hold without being reported.
     def extend_now
       change = nil
-      reply = @engine.server.call(extension) { change ||= @lease.sent(Clock.now, @lease_s) }
+      reply = @engine.server.call(extension) { change ||= @lease.sent(@engine.clock.now, @lease_s) }
       return @lease.confirmed(change) if reply == 1
 
       @state = :ended
@@ -162,7 +162,7 @@ module Serverlock
       @mutex.synchronize do
         next unless @state == :held
 
-        @renewing = @lease.sent(Clock.now, @lease_s)
+        @renewing = @lease.sent(@engine.clock.now, @lease_s)
         extension
       end
     end
@@ -172,10 +172,10 @@ module Serverlock
       case reply
       when ReplyError, Unavailable
         @lease.refused(change)
-        @lease.retry_at(Clock.now)
+        @lease.retry_at(@engine.clock.now)
       when Exception
         unanswered(change)
-        @lease.retry_at(Clock.now)
+        @lease.retry_at(@engine.clock.now)
       else
         took(change, reply)
       end
@@ -184,7 +184,7 @@ module Serverlock
 
     def not_renewed
       unanswered(@renewing) if @renewing.is_a?(Array)
-      @lease.retry_at(Clock.now)
+      @lease.retry_at(@engine.clock.now)
       reschedule
     end
 
@@ -245,8 +245,8 @@ module Serverlock
       return settle && false if before == :lost
 
       leave
-      held = Clock.now < @lease.lost_at
-      rest = @request.at_least ? @granted_at + @request.at_least - Clock.now : 0.0
+      held = @engine.clock.now < @lease.lost_at
+      rest = @request.at_least ? @granted_at + @request.at_least - @engine.clock.now : 0.0
       held = (rest.positive? ? keep(rest) : give_back(held)) && held
       @engine.tell(held ? :on_released : :on_lost) { event }
       held
@@ -257,7 +257,7 @@ module Serverlock
     # Ends the hold, but its lock stays until then. If that has passed, the lock is released. `is_long`: its lease has
     # that end already. @return [Boolean] whether it was held to the end
     def keep_until(ends, is_long:)
-      return release if Clock.now >= ends || !end_kept
+      return release if @engine.clock.now >= ends || !end_kept
 
       held = is_long || Keep.new(self, ends).run
       @engine.tell(held ? :on_released : :on_lost) { event }
@@ -272,8 +272,8 @@ module Serverlock
     # Waits until no EXTEND is on its way. Returns whether the server cannot run an earlier one any more. After the hold
     # has ended, no more are sent.
     def await_idle(deadline)
-      sleep(0.005) while @lease.changing? && Clock.now < deadline
-      !@lease.changing? && Clock.now >= @failed_at + Keep::LATE_COPY
+      sleep(0.005) while @lease.changing? && @engine.clock.now < deadline
+      !@lease.changing? && @engine.clock.now >= @failed_at + Keep::LATE_COPY
     end
 
     # Releases a lock that the caller never got.
@@ -289,7 +289,7 @@ module Serverlock
     end
 
     def event(waited = nil)
-      Event.new(@request.name, waited, Clock.now - @granted_at)
+      Event.new(@request.name, waited, @engine.clock.now - @granted_at)
     end
 
     private
@@ -312,17 +312,17 @@ module Serverlock
       @mutex.synchronize do
         raise lost(@reason || "it was released") unless @state == :held
 
-        change || @lease.sent(Clock.now, @lease_s)
+        change || @lease.sent(@engine.clock.now, @lease_s)
       end
     end
 
     def unanswered(change)
-      @failed_at = Clock.now
+      @failed_at = @engine.clock.now
       @lease.unanswered(change)
     end
 
     def left_or_lose
-      left = @lease.lost_at - Clock.now
+      left = @lease.lost_at - @engine.clock.now
       return left if left.positive?
 
       lose("its lease has expired")
@@ -392,11 +392,11 @@ module Serverlock
 
     # Keeps the lock until `at_least` has passed, even if this process ends before that.
     def keep(rest)
-      ends = Clock.now + rest
+      ends = @engine.clock.now + rest
       @engine.debts.release(self, ends)
       tries = 0
       begin
-        reply = @engine.server.call(@request.extend(@token, [((ends - Clock.now) * 1000).ceil, 1].max))
+        reply = @engine.server.call(@request.extend(@token, [((ends - @engine.clock.now) * 1000).ceil, 1].max))
         reply == 1
       rescue ConnectionLost
         retry if (tries += 1) < 2

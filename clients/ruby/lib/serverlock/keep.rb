@@ -35,7 +35,7 @@ module Serverlock
 
     # Continues in the background. `again`: once more after LATE_COPY, because an earlier copy may still run.
     def owe(after: 0.0, again: true)
-      @engine.debts.keep(self, after:, again:) if Clock.now + after < @ends
+      @engine.debts.keep(self, after:, again:) if now + after < @ends
     end
 
     # Sends the EXTEND in the background. @raise [ReplyError, ConnectionLost, Unavailable]
@@ -53,6 +53,10 @@ module Serverlock
 
     private
 
+    def now
+      @engine.clock.now
+    end
+
     def name
       @hold.request.name
     end
@@ -62,7 +66,7 @@ module Serverlock
     end
 
     def now_or_later
-      deadline = Clock.now + @engine.patience
+      deadline = now + @engine.patience
       # A renewal that the server runs after this EXTEND would shorten the lease.
       is_unsure = !@hold.await_idle(deadline)
       pause = PAUSE
@@ -75,7 +79,7 @@ module Serverlock
           return reply == 1
         end
         is_unsure = true
-        sleep(pause)
+        @engine.clock.sleep(pause)
         pause = [pause * 2, LONGEST_PAUSE].min
       end
     end
@@ -85,7 +89,7 @@ module Serverlock
       extend_lock(nil, nil)
     rescue ReplyError, ConnectionLost => e
       raise e.for(name) if e.is_a?(ReplyError) && !e.again?
-      return if Clock.now < deadline
+      return if now < deadline
 
       owe
       @engine.say("the lock #{name.inspect} is kept for its period in the background: #{e.message}")
@@ -95,10 +99,10 @@ module Serverlock
     def extend_lock(connection, timeout)
       reply = nil
       3.times do
-        sent = Clock.now
+        sent = now
         command = @hold.request.extend(@hold.token, [((@ends - sent) * 1000).ceil, 1].max)
         reply = @engine.server.call(command, connection:, timeout:)
-        break unless reply == 1 && Clock.now > sent + LATE
+        break unless reply == 1 && now > sent + LATE
       end
       reply
     end

@@ -8,6 +8,8 @@ module Serverlock
     WAIT = 60
     # @private
     PAUSE = 0.5
+    # @private
+    LOOKS_EVERY = 1.0
 
     # @private
     def initialize(locks, lock, on_elected, on_deposed)
@@ -16,7 +18,7 @@ module Serverlock
       @on_elected = on_elected
       @on_deposed = on_deposed
       @mutex = Mutex.new
-      @changed = ConditionVariable.new
+      @changed = locks.engine.clock.condition
       @held = nil
       @wish = nil
     end
@@ -70,7 +72,7 @@ module Serverlock
           return # the manager is closed
         rescue Error => e
           @locks.engine.say("a campaign failed: #{e.message}") unless e.is_a?(TimedOut) || e.is_a?(Refused)
-          sleep(PAUSE)
+          @locks.engine.clock.sleep(PAUSE)
         end
       end
     ensure
@@ -82,7 +84,7 @@ module Serverlock
       held.on_lost { wish(nil) }
       @wish = nil if @wish == :resign
       tell(@on_elected, held.token)
-      @mutex.synchronize { @changed.wait(@mutex, 1.0) while @wish.nil? && held.held? }
+      @mutex.synchronize { @changed.wait(@mutex, LOOKS_EVERY) while @wish.nil? && held.held? }
       depose(held)
     end
 
@@ -138,7 +140,7 @@ module Serverlock
         rescue StandardError => e
           @locks.engine.say("a callback failed: #{e.full_message(highlight: false)}")
         end
-        sleep(@request.lease / 3)
+        @locks.engine.clock.sleep(@request.lease / 3)
       end
     end
 

@@ -22,7 +22,7 @@ module Serverlock
     # @param on_released [#call, nil]
     def initialize(client, portable: true, warn_without_module: true, logger: nil, on_granted: nil, on_refused: nil,
                    on_lost: nil, on_released: nil)
-      @client = Client.new(client)
+      @client = Client.of(client)
       @logger = logger || Logger.new($stderr, level: Logger::WARN, progname: "serverlock")
       @hooks = { on_granted:, on_refused:, on_lost:, on_released: }.compact
       @options = { portable:, warn: warn_without_module }
@@ -186,7 +186,7 @@ module Serverlock
     # @return [Held, nil]
     def resume(request, token)
       Thread.handle_interrupt(ON_BLOCKING) do
-        hold = Hold.new(engine, request, nil, token, Clock.now)
+        hold = Hold.new(engine, request, nil, token, engine.clock.now)
         hold.extend_now
         next unless hold.held?
 
@@ -257,18 +257,18 @@ module Serverlock
     def obtain(request, kind = Held)
       engine = self.engine
       again(request, engine)
-      began = Clock.now
+      began = engine.clock.now
       begin
         hold = Attempt.new(engine, request).run
       rescue Error
-        engine.tell(:on_refused) { Hold::Event.new(request.name, Clock.now - began, nil) }
+        engine.tell(:on_refused) { Hold::Event.new(request.name, engine.clock.now - began, nil) }
         raise
       end
       begin
         held = kind.new(hold)
         engine.timer.add(hold)
         engine.sessions.keep(hold) if hold.session
-        engine.tell(:on_granted) { hold.event(Clock.now - began) }
+        engine.tell(:on_granted) { hold.event(engine.clock.now - began) }
         given = held
       ensure
         hold.abandon unless given

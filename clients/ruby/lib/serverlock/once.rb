@@ -21,8 +21,8 @@ module Serverlock
     private_constant :EARLY, :LATE, :LEAST_LEASE, :DRIFTS
 
     # @private
-    def self.drifts?(estimate)
-      Clock.now > estimate.asked + DRIFTS || !estimate.good?
+    def self.drifts?(estimate, clock)
+      clock.now > estimate.asked + DRIFTS || !estimate.good?
     end
 
     # @private
@@ -90,7 +90,7 @@ module Serverlock
 
     # A lease that lasts until the end of the window from the start. It is never renewed.
     def long_request(engine, estimate)
-      now = Clock.now
+      now = engine.clock.now
       tick = Ticks.at(now + estimate.offset, @period)
       run = Run.new(tick, @period, false, estimate, engine.server_clock.margin, true)
       request([run.lease_ends - now, LEAST_LEASE].max, max_hold: 0)
@@ -113,9 +113,9 @@ module Serverlock
       3.times do
         break if (hold.lease.ends_at - run.lease_ends).between?(-EARLY, LATE) && took <= Keep::LATE
 
-        sent = Clock.now
+        sent = hold.engine.clock.now
         hold.extend([((run.lease_ends - sent) * 1000).ceil, 1].max)
-        took = Clock.now - sent
+        took = hold.engine.clock.now - sent
       end
     end
   end
@@ -156,7 +156,7 @@ module Serverlock
       return super unless is_over
 
       begin
-        read_again if held? && !@run.is_long && Once.drifts?(@run.estimate)
+        read_again if held? && !@run.is_long && Once.drifts?(@run.estimate, @hold.engine.clock)
         @hold.keep_until(@run.lease_ends, is_long: @run.is_long)
       ensure
         # Its caller was interrupted.

@@ -132,9 +132,9 @@ module Serverlock
     def try(resource, ttl, options)
       return extend(resource, options[:extend], ttl, options) if options[:extend]
 
-      began = Clock.now
+      began = @locks.engine.clock.now
       hold = @locks.grant(Request.new(resource, lease: ttl / 1000.0, wait: wait(@options.merge(options)), owner: nil))
-      { validity: (ttl - ((Clock.now - began) * 1000)).floor.clamp(0, ttl), resource:, value: hold.token.to_s }
+      { validity: (ttl - ((@locks.engine.clock.now - began) * 1000)).floor.clamp(0, ttl), resource:, value: hold.token.to_s }
     rescue Refused, TimedOut
       false
     rescue NoServer, Unavailable, Denied => e

@@ -11,7 +11,7 @@ module Serverlock
 
     def initialize(engine)
       @engine = engine
-      @queue = Thread::Queue.new
+      @queue = engine.clock.queue
       @threads = []
     end
 

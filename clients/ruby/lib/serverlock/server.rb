@@ -32,7 +32,7 @@ module Serverlock
 
     # Whether the user may not touch the queues.
     def alone?
-      Clock.now < @alone_until
+      @client.clock.now < @alone_until
     end
 
     # Runs a command: over the connection with the timeout, or over the application's client. Calls the block right
@@ -89,7 +89,7 @@ module Serverlock
     end
 
     def missing!
-      @asked_at = Clock.now
+      @asked_at = @client.clock.now
       return if @has_module == false
 
       first = !@warned
@@ -114,9 +114,9 @@ module Serverlock
 
     # One attempt at a time probes for the module.
     def ask?(command)
-      return false unless command.acquires? && Clock.now - @asked_at >= ASK_EVERY
+      return false unless command.acquires? && @client.clock.now - @asked_at >= ASK_EVERY
 
-      @asked_at = Clock.now
+      @asked_at = @client.clock.now
       true
     end
 
@@ -143,7 +143,7 @@ module Serverlock
       raise if is_alone || !outside?(e, command)
 
       reply = evalsha(command, true, connection, timeout, &)
-      @alone_until = Clock.now + ALONE_FOR if e.reply_code == "NOPERM"
+      @alone_until = @client.clock.now + ALONE_FOR if e.reply_code == "NOPERM"
       reply
     end
 

@@ -83,7 +83,7 @@ module Serverlock
 
     def fresh(place)
       found = @known[place]
-      found if found && Clock.now < found.asked + VALID_FOR
+      found if found && @client.clock.now < found.asked + VALID_FOR
     end
 
     def keep(place, made)
@@ -113,18 +113,18 @@ module Serverlock
     rescue ReplyError, ConnectionLost => e
       raise if e.is_a?(ReplyError) && !e.again?
 
-      sleep(PAUSE)
+      @client.clock.sleep(PAUSE)
       call(key)
     end
 
     def call(key)
       sent = nil
-      reply = @client.time(key) { sent = Clock.now }
-      Estimate.of(reply, sent, Clock.now)
+      reply = @client.time(key) { sent = @client.clock.now }
+      Estimate.of(reply, sent, @client.clock.now)
     end
 
     def fresh_margin?
-      Clock.now < @margin_asked + VALID_FOR
+      @client.clock.now < @margin_asked + VALID_FOR
     end
 
     def ask_margin(key)
@@ -133,7 +133,7 @@ module Serverlock
       rescue ReplyError
         nil # this user is not allowed to ask
       end
-      @margin_asked = Clock.now
+      @margin_asked = @client.clock.now
     end
   end
 end

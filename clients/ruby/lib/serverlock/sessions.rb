@@ -202,7 +202,7 @@ module Serverlock
       loop do
         watched = locked { @sessions.select { |session| watched?(session) } }
         sockets = watched.to_h { |session| [session, session.connection.socket] }.compare_by_identity
-        ready, = IO.select([@reader, *sockets.values.compact.reject(&:closed?)], nil, nil, pause(sockets))
+        ready = @engine.clock.select([@reader, *sockets.values.compact.reject(&:closed?)], pause(sockets))
         @reader.read_nonblock(1000, exception: false) if ready&.include?(@reader)
         ready = (ready || []).to_h { |io| [io, true] }.compare_by_identity
         now = Clock.now

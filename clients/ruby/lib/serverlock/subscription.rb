@@ -23,7 +23,7 @@ module Serverlock
       @engine = engine
       @channel = "serverlock:#{SecureRandom.hex(12)}"
       @mutex = Mutex.new
-      @changed = ConditionVariable.new
+      @changed = engine.clock.condition
       @waits = {}
       @state = :none
       @refused_until = 0.0
@@ -40,17 +40,17 @@ module Serverlock
 
     # Whether the server refuses the subscription.
     def refused?
-      Clock.now < @refused_until
+      @engine.clock.now < @refused_until
     end
 
     def refuse
-      @refused_until = Clock.now + REFUSED_FOR
+      @refused_until = @engine.clock.now + REFUSED_FOR
     end
 
     # Adds a wait that ends at `ends`. The block returns the attempt's call for the remaining time.
     def register(request, id, ends, &call)
-      wait = Wait.new(self, request, id, ends, call)
-      wait.resend_at = next_copy(Clock.now)
+      wait = Wait.new(self, @engine.clock, request, id, ends, call)
+      wait.resend_at = next_copy(@engine.clock.now)
       locked do
         @waits[id] = wait
         wait.finish(:subscription_refused) if refused?
@@ -73,7 +73,7 @@ module Serverlock
       locked do
         wait.asks = false
         if (pause = Wait.pause(reply))
-          wait.resend_at = next_copy(Clock.now, pause)
+          wait.resend_at = next_copy(@engine.clock.now, pause)
         else
           wait.over = true
         end
@@ -131,7 +131,7 @@ module Serverlock
         if wait.gone
           @engine.debts.cancel(wait.request, wait.id, unanswered: reply.is_a?(ConnectionLost))
         elsif (pause = Wait.pause(reply))
-          wait.resend_at = next_copy(Clock.now, pause)
+          wait.resend_at = next_copy(@engine.clock.now, pause)
           @engine.timer.schedule(wait) if pause < NO_NEWS
           # A grant that was claimed too late: the server skips the channel of this process.
           spread if was_turn
@@ -146,13 +146,13 @@ module Serverlock
 
     # Opens the subscription, and waits at most `seconds` for it to be confirmed or to fail.
     def listen(seconds)
-      ends = Clock.now + seconds
+      ends = @engine.clock.now + seconds
       locked do
         if @thread.nil?
           @state = :opening
           @thread = @engine.thread("subscription") { work }
         end
-        while @state == :opening && (left = ends - Clock.now).positive? && !@engine.closed?
+        while @state == :opening && (left = ends - @engine.clock.now).positive? && !@engine.closed?
           Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
         end
       end
@@ -188,7 +188,7 @@ module Serverlock
 
     # Sends all attempts again, spread over a second.
     def spread
-      now = Clock.now
+      now = @engine.clock.now
       @waits.each_value do |wait|
         next if wait.asks || wait.over || wait.resend_at <= now + SPREAD
 
@@ -205,14 +205,14 @@ module Serverlock
           pause = 0.05
         rescue ReplyError => e
           if e.again?
-            sleep(pause)
+            @engine.clock.sleep(pause)
           else
             refuse
             return ended
           end
         rescue ConnectionLost
           down
-          sleep(pause * (0.5 + @engine.random.rand))
+          @engine.clock.sleep(pause * (0.5 + @engine.random.rand))
           pause = [pause * 2, 1.0].min
         ensure
           @connection&.close
@@ -245,7 +245,7 @@ module Serverlock
       @connection.subscribe(@channel, @engine.patience)
       @mutex.synchronize do
         @state = :up
-        @heard_at = Clock.now
+        @heard_at = @engine.clock.now
         @asked_at = nil
         spread
         @changed.broadcast
@@ -254,7 +254,7 @@ module Serverlock
     end
 
     def hear(message)
-      @heard_at = Clock.now
+      @heard_at = @engine.clock.now
       @asked_at = nil
       return if message == :pong
 

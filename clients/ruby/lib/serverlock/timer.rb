@@ -20,7 +20,7 @@ module Serverlock
     def initialize(engine)
       @engine = engine
       @mutex = Mutex.new
-      @changed = ConditionVariable.new
+      @changed = engine.clock.condition
       @holds = {}.compare_by_identity
       @fresh = Thread::Queue.new
       # Pairs of a time and an item, the earliest last.
@@ -66,10 +66,10 @@ module Serverlock
     private
 
     def work
-      busy_at = Clock.now
+      busy_at = @engine.clock.now
       loop do
         @next_at = -1.0
-        now = Clock.now
+        now = @engine.clock.now
         # Many locks may end before the thread looks, so it is woken only for the first.
         busy_at = now if @woken || !@holds.empty?
         @woken = false
@@ -109,9 +109,9 @@ module Serverlock
         end
         return false if @woken
 
-        at = [at, Clock.now + LONGEST].min unless @holds.empty?
+        at = [at, @engine.clock.now + LONGEST].min unless @holds.empty?
         @next_at = at
-        left = at - Clock.now
+        left = at - @engine.clock.now
         if at == Float::INFINITY
           @changed.wait(@mutex)
         elsif left.positive?

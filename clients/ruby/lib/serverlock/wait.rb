@@ -17,19 +17,20 @@ module Serverlock
       reply[1] / 1000.0 if reply.is_a?(Array) && reply[0] == "WAITING" # from the script
     end
 
-    attr_reader :request, :id, :call, :ends
+    attr_reader :clock, :request, :id, :call, :ends
     # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no more copies may be sent; `gone`:
     # the caller has left.
     attr_accessor :resend_at, :looked_at, :asks, :turn, :over, :gone
 
-    def initialize(subscription, request, id, ends, call)
+    def initialize(subscription, clock, request, id, ends, call)
       @subscription = subscription
+      @clock = clock
       @request = request
       @id = id
       @ends = ends
       @call = call
       @mutex = Mutex.new
-      @changed = ConditionVariable.new
+      @changed = clock.condition
       @outcome = nil
     end
 
@@ -46,7 +47,7 @@ module Serverlock
     # Waits for the outcome until the wait ends; nil if there is none. The caller has masked exceptions.
     def outcome
       locked do
-        while @outcome.nil? && (left = @ends - Clock.now).positive?
+        while @outcome.nil? && (left = @ends - @clock.now).positive?
           Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
         end
         outcome = @outcome
@@ -80,7 +81,7 @@ module Serverlock
     def renewal
       @was_turn = @wait.turn
       @wait.turn = false
-      @sent = Clock.now
+      @sent = @wait.clock.now
       @wait.call.call
     end
 

@@ -2,7 +2,7 @@
 
 # A scope, whose body carries out the orders in its queue.
 class Body
-  attr_accessor :held, :thread, :once, :reentrant
+  attr_accessor :held, :thread, :once, :reentrant, :locks
   attr_reader :orders, :workers
 
   def initialize
@@ -45,6 +45,7 @@ module Scopes
 
   def scope(order, body, held)
     body.held = held
+    body.locks = @managers[order["manager"]]
     body.thread = Thread.current
     @scopes[order["scope"]] = body
     say(event: "entered", scope: order["scope"], token: held.token)
@@ -99,7 +100,7 @@ module Scopes
     within(order, queue) do
       next { outcome: body.once.run { nil }.outcome } if body.once
 
-      lock = @managers["m"].lock(body.held.key, lease: 30, reentrant: body.reentrant)
+      lock = body.locks.lock(body.held.key, lease: 30, reentrant: body.reentrant)
       order["nested"] ? lock.synchronize { |held| { token: held.token } } : kept(order, lock.acquire)
     end
   end

@@ -69,7 +69,7 @@ func (s *Server) Locks(options ...serverlock.ManagerOption) *serverlock.Locks {
 }
 
 // Expire ends the leases of all holders of the key, at the server. The next waiter gets the lock. As in production, a
-// holder learns of it when it next renews the lease, which takes up to a third of it, or from Verify, Extend or Release.
+// holder learns of it from Verify, Extend or Release, or when it next renews the lease: within a third of it.
 func (s *Server) Expire(key string) {
 	s.change(func() {
 		l := s.lock(key)

@@ -55,7 +55,7 @@ type attempt struct {
 }
 
 func newAttempt(ctx context.Context, e *engine, r *request) *attempt {
-	return &attempt{engine: e, request: r, ctx: ctx, id: newID(), began: now(), needsConn: r.needsConnection()}
+	return &attempt{engine: e, request: r, ctx: ctx, id: newID(), began: e.now(), needsConn: r.needsConnection()}
 }
 
 func newID() string { return strconv.FormatUint(rand.Uint64N(999_999_999_999_999_999)+1, 10) }
@@ -83,7 +83,7 @@ func (a *attempt) failure(err error) error {
 	err = typed(err, a.request.name)
 	if e, ok := as[*Error](err); ok && isReply && reply.isTransient() && a.request.wait > 0 {
 		e.Kind = ErrTimeout
-		e.Reason = fmt.Sprintf("not granted within %v: %s", (now() - a.began).Round(time.Millisecond), reply.text)
+		e.Reason = fmt.Sprintf("not granted within %v: %s", (a.engine.now() - a.began).Round(time.Millisecond), reply.text)
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func (a *attempt) mayNotify() bool {
 }
 
 func (a *attempt) left() time.Duration {
-	return a.request.wait - (now() - a.began)
+	return a.request.wait - (a.engine.now() - a.began)
 }
 
 // over returns an error if the result is no longer wanted.
@@ -180,7 +180,7 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 		if a.isPortable && channel != "" && !a.engine.portable.hasQueue(a.request) {
 			return nil, errNoNotify
 		}
-		before, sent := a.mayBeQueued, now()
+		before, sent := a.mayBeQueued, a.engine.now()
 		reply, err := a.exchange(a.request.acquire(a.id, wait, channel), timeout)
 		if err == nil {
 			a.tries = 0
@@ -288,12 +288,12 @@ func (a *attempt) pauseAfter(err error) error {
 		longest := min(500*time.Millisecond, span<<min(a.tries, 6))
 		span = min(longest/2+rand.N(longest/2), max(0, a.left()))
 	}
-	pause(a.ctx, a.engine.closed, span)
+	a.engine.pause(a.ctx, span)
 	return a.over()
 }
 
 func (a *attempt) timedOut() error {
-	return timedOutError(a.request.name, now()-a.began)
+	return timedOutError(a.request.name, a.engine.now()-a.began)
 }
 
 // refused is the error of an attempt without a wait. After a RECOVER, it says if the lock is free.
@@ -424,8 +424,10 @@ func (a *attempt) abandon(err error) {
 		<-done
 		return
 	}
+	timer := a.engine.clock.NewTimer(farewell)
+	defer timer.Stop()
 	select {
 	case <-done:
-	case <-time.After(farewell):
+	case <-timer.C():
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.com/serverlock/internal/clock"
 )
 
 var (
@@ -13,13 +15,13 @@ var (
 	leaseClock = newClock(system)
 )
 
-// now is the time since the process started, including time while the machine was suspended.
-func now() time.Duration { return leaseClock.now() }
+// Timers stop while the machine is suspended, so none that runs a function sleeps longer than this.
+const longestSleep = time.Second
 
-// clock keeps running while the machine is suspended. Go's monotonic clock does not, so clock counts the larger of the
-// times that have passed on it and on the wall clock. Setting the wall clock back never lengthens a lease; setting it
-// forward ends leases early.
-type clock struct {
+// systemClock counts from the start of the process, and keeps running while the machine is suspended. Go's monotonic
+// clock does not, so it counts the larger of the times that have passed on that clock and on the wall clock. Setting
+// the wall clock back never lengthens a lease; setting it forward ends leases early.
+type systemClock struct {
 	read  func() (monotonic, wall time.Duration)
 	mu    sync.Mutex
 	known atomic.Pointer[lead]
@@ -33,8 +35,8 @@ type lead struct {
 // The two clocks are not read at exactly the same moment.
 const jitter = 10 * time.Millisecond
 
-func newClock(read func() (monotonic, wall time.Duration)) *clock {
-	c := &clock{read: read}
+func newClock(read func() (monotonic, wall time.Duration)) *systemClock {
+	c := &systemClock{read: read}
 	monotonic, wall := read()
 	c.known.Store(&lead{ahead: wall - monotonic})
 	return c
@@ -45,7 +47,7 @@ func system() (monotonic, wall time.Duration) {
 	return read.Sub(start), read.Round(0).Sub(start.Round(0)) // Round strips the monotonic reading
 }
 
-func (c *clock) now() time.Duration {
+func (c *systemClock) Now() time.Duration {
 	monotonic, wall := c.read()
 	known := c.known.Load()
 	if ahead := wall - monotonic; ahead < known.ahead || ahead > known.ahead+jitter {
@@ -55,7 +57,7 @@ func (c *clock) now() time.Duration {
 }
 
 // learn reads both clocks again: the goroutine may have been preempted between the first two readings.
-func (c *clock) learn() *lead {
+func (c *systemClock) learn() *lead {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	monotonic, wall := c.read()
@@ -70,6 +72,24 @@ func (c *clock) learn() *lead {
 	return known
 }
 
+func (c *systemClock) NewTimer(span time.Duration) clock.Timer {
+	return channelTimer{time.NewTimer(span)}
+}
+
+func (c *systemClock) AfterFunc(span time.Duration, call func()) clock.Timer {
+	return funcTimer{time.AfterFunc(min(span, longestSleep), call)}
+}
+
+type channelTimer struct{ *time.Timer }
+
+func (t channelTimer) C() <-chan time.Time { return t.Timer.C }
+
+type funcTimer struct{ *time.Timer }
+
+func (f funcTimer) C() <-chan time.Time { return nil }
+
+func (f funcTimer) Reset(span time.Duration) bool { return f.Timer.Reset(min(span, longestSleep)) }
+
 // after returns base + span, or the largest duration if that overflows.
 func after(base, span time.Duration) time.Duration {
 	if span > math.MaxInt64-base {
@@ -78,15 +98,15 @@ func after(base, span time.Duration) time.Duration {
 	return base + span
 }
 
-// pause sleeps; it reports false if ctx or the manager ended first.
-func pause(ctx context.Context, closed <-chan struct{}, span time.Duration) bool {
-	timer := time.NewTimer(span)
+// pause sleeps until the span has passed, or ctx or the manager is done.
+func (e *engine) pause(ctx context.Context, span time.Duration) {
+	timer := e.clock.NewTimer(span)
 	defer timer.Stop()
 	select {
-	case <-timer.C:
-		return true
+	case <-timer.C():
 	case <-ctx.Done():
-	case <-closed:
+	case <-e.closed:
 	}
-	return false
 }
+
+func (e *engine) sleep(span time.Duration) { <-e.clock.NewTimer(span).C() }

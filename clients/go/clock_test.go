@@ -20,6 +20,8 @@ func init() {
 	})
 }
 
+func now() time.Duration { return leaseClock.Now() }
+
 func suspend(span time.Duration) { suspended.Add(int64(span)) }
 func step(span time.Duration)    { stepped.Add(int64(span)) }
 
@@ -41,9 +43,9 @@ func TestTheClockCountsTheLargerOfMonotonicAndWallTime(t *testing.T) {
 		{"an interrupted reading", 0, time.Millisecond, 0},
 		{"its correction", s, s - time.Millisecond, s},
 	} {
-		before := c.now()
+		before := c.Now()
 		monotonic, wall = monotonic+one.monotonic, wall+one.wall
-		if got := c.now() - before; got != one.want {
+		if got := c.Now() - before; got != one.want {
 			t.Errorf("%s: %v passed, not %v", one.what, got, one.want)
 		}
 	}
@@ -63,9 +65,9 @@ func TestManyReadersOfTheClockCountASuspendOnce(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			before := c.now()
+			before := c.Now()
 			for range 5000 {
-				read := c.now()
+				read := c.Now()
 				if read < before {
 					t.Errorf("the clock went back by %v", before-read)
 					return
@@ -81,8 +83,8 @@ func TestManyReadersOfTheClockCountASuspendOnce(t *testing.T) {
 	}
 	all.Wait()
 	wall += time.Second
-	c.now() // The call that finds a step reads the clocks twice, and returns the first reading.
-	if read := c.now(); read != wall {
+	c.Now() // The call that finds a step reads the clocks twice, and returns the first reading.
+	if read := c.Now(); read != wall {
 		t.Errorf("the clock is at %v, the wall clock at %v", read, wall)
 	}
 }

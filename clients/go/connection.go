@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"example.com/serverlock/driver"
+	"example.com/serverlock/internal/clock"
 )
 
 // connection is a dedicated connection. A goroutine reads from it, and notices at once when it ends. A connection
 // serves one call at a time, and receives messages.
 type connection struct {
 	conn  driver.Conn
+	clock clock.Clock
 	ended chan struct{}
 
 	mu        sync.Mutex
@@ -25,8 +27,8 @@ type answer struct {
 	err   error
 }
 
-func newConnection(conn driver.Conn) *connection {
-	c := &connection{conn: conn, ended: make(chan struct{})}
+func newConnection(conn driver.Conn, clock clock.Clock) *connection {
+	c := &connection{conn: conn, clock: clock, ended: make(chan struct{})}
 	go c.listen()
 	return c
 }
@@ -42,7 +44,7 @@ func (c *connection) call(ctx context.Context, words []any, timeout time.Duratio
 		c.close()
 		return nil, &connectionLost{cause: err}
 	}
-	timer := time.NewTimer(timeout)
+	timer := c.clock.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case got := <-reply:
@@ -54,7 +56,7 @@ func (c *connection) call(ctx context.Context, words []any, timeout time.Duratio
 		default:
 		}
 		return nil, connectionLostf("the connection has ended")
-	case <-timer.C:
+	case <-timer.C():
 		c.close()
 		return nil, connectionLostf("no reply within %v", timeout)
 	case <-ctx.Done():

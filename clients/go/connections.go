@@ -49,12 +49,12 @@ func (c *connections) take(ctx context.Context, key string, timeout time.Duratio
 func (c *connections) turn(ctx context.Context, timeout time.Duration) bool {
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	timer := time.NewTimer(timeout)
+	timer := c.engine.clock.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case c.turns <- struct{}{}:
 		return true
-	case <-timer.C:
+	case <-timer.C():
 	case <-ctx.Done():
 	case <-c.engine.closed:
 	}

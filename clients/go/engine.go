@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/serverlock/driver"
+	"example.com/serverlock/internal/clock"
 )
 
 const (
@@ -21,6 +22,7 @@ const (
 // engine runs a manager: attempts, renewals, releases, and cleanup in the background.
 type engine struct {
 	timeout      time.Duration
+	clock        clock.Clock
 	router       *router
 	timer        *timer
 	subscription *subscription
@@ -46,7 +48,7 @@ type engine struct {
 
 func newEngine(client driver.Client, s *managerSettings) *engine {
 	e := &engine{
-		timeout: s.timeout, router: newRouter(client), hooks: s.hooks, log: s.log, mayBeScript: s.isPortable,
+		timeout: s.timeout, clock: s.clock, router: newRouter(client, s.clock), hooks: s.hooks, log: s.log, mayBeScript: s.isPortable,
 		warnsWithoutModule: !s.isSilent, closed: make(chan struct{}),
 	}
 	e.timer = newTimer(e)
@@ -59,6 +61,9 @@ func newEngine(client driver.Client, s *managerSettings) *engine {
 	e.notifies.Store(true)
 	return e
 }
+
+// now is the time on the clock of leases and waits.
+func (e *engine) now() time.Duration { return e.clock.Now() }
 
 func (e *engine) warn(text string, args ...any) {
 	e.log.Warn("serverlock: "+text, args...)
@@ -97,7 +102,7 @@ func (e *engine) acquireNew(ctx context.Context, r *request) (*Held, error) {
 	got, err := attempt.run()
 	if err != nil {
 		if e.hooks.Refused != nil && ctx.Err() == nil {
-			e.hooks.Refused(r.name, now()-attempt.began, err)
+			e.hooks.Refused(r.name, e.now()-attempt.began, err)
 		}
 		return nil, err
 	}
@@ -136,12 +141,12 @@ func (e *engine) cancel(r *request, id string, isPortable, isReachable, mayRun b
 		}
 		return nil
 	}
-	until := now() + max(r.lease+lateCopy, e.timeout)
+	until := e.now() + max(r.lease+lateCopy, e.timeout)
 	if !isReachable || settle(context.Background()) != nil {
 		e.timer.owe(until, settle)
 	}
 	if mayRun {
-		e.timer.later(now()+lateCopy, func() { e.timer.owe(until, settle) })
+		e.timer.later(e.now()+lateCopy, func() { e.timer.owe(until, settle) })
 	}
 }
 
@@ -156,7 +161,7 @@ func (e *engine) extend(ctx context.Context, h *hold, lease time.Duration) error
 	if err := h.check(); err != nil {
 		return err
 	}
-	sent := now()
+	sent := e.now()
 	if !h.extending(sent, lease) {
 		return h.check()
 	}
@@ -267,7 +272,7 @@ func (e *engine) repeated(h *hold, send func() (any, error)) (any, error) {
 func (e *engine) lost(h *hold, lost *Error) {
 	e.warn(lost.Error())
 	if e.hooks.Lost != nil {
-		e.hooks.Lost(h.request.name, now()-h.granted, lost)
+		e.hooks.Lost(h.request.name, e.now()-h.granted, lost)
 	}
 	if h.request.onLost != nil {
 		h.request.onLost(lost)
@@ -280,7 +285,7 @@ func (e *engine) isPortable() bool { return e.missedUntil.Load() != 0 }
 // asksForModule reports whether the caller must try the module again now.
 func (e *engine) asksForModule() bool {
 	until := e.missedUntil.Load()
-	return int64(now()) >= until && e.missedUntil.CompareAndSwap(until, int64(now()+askForModule))
+	return int64(e.now()) >= until && e.missedUntil.CompareAndSwap(until, int64(e.now()+askForModule))
 }
 
 // findModule is called when the server knows LOCK.*.
@@ -299,7 +304,7 @@ func (e *engine) missModule(reply *replyError) bool {
 		e.warn("the server has no LOCK.*: locks work through a script, in order of arrival; Session, blocking waits and "+
 			"deadlock detection need the module", "reply", reply.text)
 	}
-	e.missedUntil.Store(int64(now() + askForModule))
+	e.missedUntil.Store(int64(e.now() + askForModule))
 	return true
 }
 

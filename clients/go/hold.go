@@ -41,7 +41,7 @@ type hold struct {
 
 func newHold(e *engine, r *request, got *grant, began time.Duration) *hold {
 	h := &hold{
-		engine: e, request: r, token: got.token, predecessor: got.predecessor, began: began, granted: now(),
+		engine: e, request: r, token: got.token, predecessor: got.predecessor, began: began, granted: e.now(),
 		requested: got.sent, session: got.session, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
 		failedAt: -lateCopy,
 	}
@@ -63,7 +63,7 @@ func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }
 // lost returns why the lock is lost; nil while it is held, or if it was released in time.
 func (h *hold) lost() *Error {
 	h.mu.Lock()
-	isLate := h.lossReason == nil && !h.isEnded && now() >= h.lostAt()
+	isLate := h.lossReason == nil && !h.isEnded && h.engine.now() >= h.lostAt()
 	h.mu.Unlock()
 	if isLate {
 		h.lose("its lease was not renewed in time", false)
@@ -91,7 +91,7 @@ func (h *hold) left() time.Duration {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return max(0, h.lostAt()-now())
+	return max(0, h.lostAt()-h.engine.now())
 }
 
 // lose ends the hold without a release. The user is notified once.
@@ -172,7 +172,7 @@ func (h *hold) extended(sent, lease time.Duration, isDone bool) {
 		h.sent, h.lease = sent, min(sent+lease, h.earliest)-sent
 	}
 	if !isDone {
-		h.failedAt = now()
+		h.failedAt = h.engine.now()
 	}
 	if h.inFlight == 0 && h.idle != nil {
 		close(h.idle)
@@ -190,16 +190,16 @@ func (h *hold) awaitIdle(timeout time.Duration) bool {
 	}
 	h.mu.Unlock()
 	if idle != nil {
-		timer := time.NewTimer(timeout)
+		timer := h.engine.clock.NewTimer(timeout)
 		defer timer.Stop()
 		select {
 		case <-idle:
-		case <-timer.C:
+		case <-timer.C():
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.inFlight == 0 && now() >= h.failedAt+lateCopy
+	return h.inFlight == 0 && h.engine.now() >= h.failedAt+lateCopy
 }
 
 func (h *hold) portable() bool {
@@ -244,7 +244,7 @@ func (h *hold) needsRenewal() (goesOn, renews bool, lostAt time.Duration) {
 	if h.isDropped {
 		return false, false, 0
 	}
-	at := now()
+	at := h.engine.now()
 	mayRenew := !h.engine.isClosed() && (h.request.maxHold == 0 || at < after(h.granted, h.request.maxHold))
 	renews = mayRenew && !h.isRenewing && at >= h.renewAt()
 	h.isRenewing = h.isRenewing || renews

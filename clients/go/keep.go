@@ -14,7 +14,7 @@ const lateExtend = 250 * time.Millisecond
 func (e *engine) keep(h *hold, until time.Duration, isLong bool) error {
 	return e.leave(h, func(wasLost bool) (wasHeld bool, err error) {
 		switch {
-		case wasLost || now() >= until:
+		case wasLost || e.now() >= until:
 			return e.releaseNow(context.Background(), h)
 		case isLong:
 			return true, nil
@@ -25,7 +25,7 @@ func (e *engine) keep(h *hold, until time.Duration, isLong bool) error {
 
 // keepNow tries for as long as a call may take; then it continues in the background until the lease should end.
 func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error) {
-	end := now() + e.timeout
+	end := e.now() + e.timeout
 	// A renewal that the server runs after this EXTEND would shorten the lease.
 	isIdle := h.awaitIdle(e.timeout)
 	for tries := 1; ; tries++ {
@@ -38,23 +38,23 @@ func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error)
 			return reply == int64(1), nil
 		case !isTransient(err):
 			return false, typed(err, h.request.name)
-		case now() >= end:
+		case e.now() >= end:
 			e.keepInBackground(h, until, func() { e.keepOnceMore(h, until) })
 			e.warn(fmt.Sprintf("the lock %s is kept for its period in the background", h.request.name), "error", err)
 			return true, nil
 		}
-		time.Sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
+		e.sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
 	}
 }
 
 // keepOnceMore sends a last copy later, because a copy without a reply may run late.
 func (e *engine) keepOnceMore(h *hold, until time.Duration) {
-	e.timer.later(now()+lateCopy, func() { e.keepInBackground(h, until, func() {}) })
+	e.timer.later(e.now()+lateCopy, func() { e.keepInBackground(h, until, func() {}) })
 }
 
 // keepInBackground keeps the lock of a hold in the background, and calls kept once it has done so.
 func (e *engine) keepInBackground(h *hold, until time.Duration, kept func()) {
-	if now() >= until {
+	if e.now() >= until {
 		return
 	}
 	e.timer.owe(until, func(context.Context) error {
@@ -76,10 +76,10 @@ func (e *engine) keepInBackground(h *hold, until time.Duration, kept func()) {
 // extendUntil sets a lease that ends at until. An EXTEND that took a long time is sent again, at most twice.
 func (e *engine) extendUntil(h *hold, until time.Duration) (reply any, err error) {
 	for range 3 {
-		sent := now()
+		sent := e.now()
 		lease := (until - sent + time.Millisecond - 1).Truncate(time.Millisecond)
 		reply, err = e.sent(context.Background(), h, h.request.extend(h.token, lease))
-		if err != nil || reply != int64(1) || now() <= sent+lateExtend {
+		if err != nil || reply != int64(1) || e.now() <= sent+lateExtend {
 			break
 		}
 	}

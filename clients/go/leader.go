@@ -54,13 +54,13 @@ func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token i
 					known = err.Error()
 					l.engine.warn("campaigning failed; trying again", "error", err)
 				}
-				pause(ctx, l.engine.closed, span)
+				l.engine.pause(ctx, span)
 			}
 			continue
 		}
 		known = ""
 		if l.lead(ctx, held, lead) {
-			pause(ctx, l.engine.closed, span) // gives others a chance
+			l.engine.pause(ctx, span) // gives others a chance
 		}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 					return
 				}
 			}
-			pause(ctx, l.engine.closed, max(time.Millisecond, l.request.lease/3))
+			l.engine.pause(ctx, max(time.Millisecond, l.request.lease/3))
 		}
 	}
 }

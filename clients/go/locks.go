@@ -17,7 +17,7 @@ type Locks struct {
 
 // New creates the Locks for a client, which comes from package goredis or redigo.
 func New(client driver.Client, options ...ManagerOption) *Locks {
-	s := &managerSettings{timeout: 5 * time.Second, isPortable: true}
+	s := &managerSettings{timeout: 5 * time.Second, clock: leaseClock, isPortable: true}
 	for _, option := range options {
 		option(s)
 	}

@@ -142,11 +142,11 @@ func (o *Once) begin(ctx context.Context) (*HeldOnce, error) {
 func (o *Once) longRequest(clock estimate) *request {
 	margin, _ := o.engine.serverClock.knownMargin()
 	run := tickRun{
-		tick: tickAt(now()+clock.offset, o.period), period: o.period, clock: clock, margin: margin,
+		tick: tickAt(o.engine.now()+clock.offset, o.period), period: o.period, clock: clock, margin: margin,
 	}
 	long := *o
 	long.options = append(o.options[:len(o.options):len(o.options)], MaxHold(1)) // it is never renewed
-	return long.newRequest(o.request.key(), max(leastLong, run.leaseEnds()-now()))
+	return long.newRequest(o.request.key(), max(leastLong, run.leaseEnds()-o.engine.now()))
 }
 
 // held determines the tick of a grant. It returns an error if the body must not begin.
@@ -189,11 +189,11 @@ func (e *engine) correct(ctx context.Context, h *hold, run *tickRun) error {
 		if late >= -mostEarly && late <= mostLate && took <= lateExtend {
 			break
 		}
-		sent := now()
+		sent := e.now()
 		if err := e.extend(ctx, h, max(time.Millisecond, run.leaseEnds()-sent)); err != nil {
 			return err
 		}
-		took = now() - sent
+		took = e.now() - sent
 	}
 	return nil
 }
@@ -236,10 +236,12 @@ func (h *HeldOnce) finish(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
+	timer := h.hold.engine.clock.NewTimer(farewell)
+	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(farewell):
+	case <-timer.C():
 		return nil
 	}
 }
@@ -247,7 +249,7 @@ func (h *HeldOnce) finish(ctx context.Context) error {
 func (h *HeldOnce) keep() error {
 	defer runtime.KeepAlive(h.Held)
 	e, run := h.hold.engine, h.run
-	if h.Check() == nil && !run.isLong && (now() > run.clock.asked+drifts || !run.clock.isGood()) {
+	if h.Check() == nil && !run.isLong && (e.now() > run.clock.asked+drifts || !run.clock.isGood()) {
 		if clock, err := e.serverClock.read(context.Background(), h.hold.request); err == nil {
 			run.clock = clock
 		}

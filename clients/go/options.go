@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"math"
 	"time"
+
+	"example.com/serverlock/internal/clock"
 )
 
 // Forever is an endless wait.
@@ -115,6 +117,7 @@ type ManagerOption func(*managerSettings)
 
 type managerSettings struct {
 	timeout    time.Duration
+	clock      clock.Clock
 	isPortable bool
 	isSilent   bool
 	hooks      Hooks

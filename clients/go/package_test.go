@@ -55,7 +55,8 @@ func publish(t *testing.T) string {
 		return err
 	}))
 	must(t, files.Close())
-	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go"} {
+	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go",
+		"locktest/locktest.go"} {
 		if !names[name] {
 			t.Errorf("%s is not in the module", name)
 		}
@@ -134,6 +135,7 @@ func TestTheReadmeExamplesRunInAnEmptyProject(t *testing.T) {
 	}
 	proxy := publish(t)
 	count := 0
+	inMemory := func(block string) bool { return strings.Contains(block, path+"/locktest") }
 	for _, driver := range drivers {
 		p := newProject(t, proxy, driver.name+".test")
 		p.run("get", path+"/"+driver.name+"@"+version)
@@ -159,6 +161,13 @@ func TestTheReadmeExamplesRunInAnEmptyProject(t *testing.T) {
 		}
 		if driver.name == "goredis" {
 			runExample(t, p, address)
+			for _, block := range blocks {
+				if inMemory(block[1]) {
+					p.write("main_test.go", block[1])
+					p.run("test", ".")
+					count++
+				}
+			}
 		}
 		// Users of one library do not get the other library.
 		p.run("mod", "tidy")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/serverlock/driver"
+	"example.com/serverlock/internal/clock"
 )
 
 const (
@@ -31,6 +32,7 @@ const (
 // without a goroutine.
 type pipeline struct {
 	node    driver.Node
+	clock   clock.Clock
 	isFast  atomic.Bool
 	mu      sync.Mutex
 	running int
@@ -106,9 +108,9 @@ func (p *pipeline) do(ctx context.Context, timeout time.Duration, calls ...*driv
 }
 
 func (p *pipeline) await(ctx context.Context, mine *batch) error {
-	timer := time.NewTimer(mine.timeout)
+	timer := p.clock.NewTimer(mine.timeout)
 	defer timer.Stop()
-	late := timer.C
+	late := timer.C()
 	for {
 		select {
 		case <-mine.done:
@@ -131,9 +133,9 @@ func (p *pipeline) exchange(ctx context.Context, timeout time.Duration, calls []
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer p.next()
 	defer cancel()
-	began := now()
+	began := p.clock.Now()
 	p.node.Exchange(ctx, calls)
-	p.isFast.Store(now()-began < fast)
+	p.isFast.Store(p.clock.Now()-began < fast)
 }
 
 // outcome returns abandoned if the context ended the calls before the last reply. The library closes the connection of

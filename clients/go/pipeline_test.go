@@ -75,7 +75,7 @@ func queued(t *testing.T, p *pipeline, count int) {
 
 func TestManyCallersShareTwoConnectionsAndEachGetsItsOwnReply(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
-	p := &pipeline{node: server}
+	p := &pipeline{clock: leaseClock, node: server}
 	var all sync.WaitGroup
 	for number := range 200 {
 		all.Add(1)
@@ -106,7 +106,7 @@ func TestManyCallersShareTwoConnectionsAndEachGetsItsOwnReply(t *testing.T) {
 
 func TestCancellingACallerAffectsNoOther(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
-	p := &pipeline{node: server}
+	p := &pipeline{clock: leaseClock, node: server}
 	ctx, giveUp := context.WithCancel(context.Background())
 	results := make(chan error)
 	do := func(ctx context.Context, word string) *driver.Call {
@@ -152,7 +152,7 @@ func TestCancellingACallerAffectsNoOther(t *testing.T) {
 
 func TestACallToANearbyServerEndsAtItsCallersDeadline(t *testing.T) {
 	server := &gate{opened: make(chan struct{}), takes: time.Second}
-	p := &pipeline{node: server}
+	p := &pipeline{clock: leaseClock, node: server}
 	p.isFast.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -173,7 +173,7 @@ func TestACallToANearbyServerEndsAtItsCallersDeadline(t *testing.T) {
 
 func TestACallThatWaitsTooLongForAConnectionGetsErrNoServer(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
-	p := &pipeline{node: server}
+	p := &pipeline{clock: leaseClock, node: server}
 	for range maxExchanges {
 		go func() { _ = p.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"x"}}) }()
 	}

@@ -117,7 +117,7 @@ func (p *portable) call(send send, c *call) (any, error) {
 	reply, err = p.sent(send, c, nil)
 	if isDenied && err == nil {
 		p.mu.Lock()
-		p.deniedUntil = now() + remembersDenial
+		p.deniedUntil = p.engine.now() + remembersDenial
 		p.mu.Unlock()
 	}
 	return reply, err
@@ -161,7 +161,7 @@ func (p *portable) words(c *call, queues []string) []any {
 func (p *portable) isDenied() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return now() < p.deniedUntil
+	return p.engine.now() < p.deniedUntil
 }
 
 func (p *portable) setLoaded(isLoaded bool) {
@@ -179,7 +179,7 @@ func isRefusedQueue(err error) bool { return codeOf(err) == "NOPERM" || codeOf(e
 func (p *portable) askPolicy(send send, c *call) error {
 	acquires := strings.HasSuffix(c.command, "ACQUIRE") || c.command == "LOCK.RECOVER"
 	p.mu.Lock()
-	isKnown := p.hasAsked && (!acquires || now() < p.askedAt+policyValidFor)
+	isKnown := p.hasAsked && (!acquires || p.engine.now() < p.askedAt+policyValidFor)
 	p.mu.Unlock()
 	if isKnown {
 		return nil
@@ -191,7 +191,7 @@ func (p *portable) askPolicy(send send, c *call) error {
 	_, policy, ok := strings.Cut(text(reply), "maxmemory_policy:")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hasAsked, p.askedAt, p.retention = true, now(), -1
+	p.hasAsked, p.askedAt, p.retention = true, p.engine.now(), -1
 	if ok && !strings.HasPrefix(policy, "volatile") {
 		p.retention = portableRetention
 	}

@@ -9,7 +9,7 @@ import (
 // release releases a lock. The error is nil if it was held to the end.
 func (e *engine) release(ctx context.Context, h *hold) error {
 	return e.leave(h, func(wasLost bool) (wasHeld bool, err error) {
-		if wait := h.granted + h.request.atLeast - now(); wait > 0 && !wasLost {
+		if wait := h.granted + h.request.atLeast - e.now(); wait > 0 && !wasLost {
 			return e.releaseLater(ctx, h, wait)
 		}
 		return e.releaseNow(ctx, h)
@@ -32,7 +32,7 @@ func (e *engine) leave(h *hold, settle func(wasLost bool) (wasHeld bool, err err
 	}
 	wasHeld = wasHeld && !wasLost
 	if e.hooks.Released != nil {
-		e.hooks.Released(h.request.name, now()-h.granted, wasHeld)
+		e.hooks.Released(h.request.name, e.now()-h.granted, wasHeld)
 	}
 	switch {
 	case err != nil:
@@ -51,7 +51,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 	h.mu.Lock()
 	lostAt, leaseEnds := h.lostAt(), h.sent+h.lease
 	h.mu.Unlock()
-	end := min(now()+e.timeout, lostAt)
+	end := min(e.now()+e.timeout, lostAt)
 	for tries := 1; ; tries++ {
 		reply, err := e.sendOnce(ctx, h, h.request.release(h.token), e.timeout)
 		switch {
@@ -59,18 +59,18 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 			return true, nil
 		case err == nil:
 			// The first try may have released the lock.
-			return reply == int64(0) && tries > 1 && now() < lostAt, nil
+			return reply == int64(0) && tries > 1 && e.now() < lostAt, nil
 		case e.missed(h, err):
 			tries--
 			continue
 		case !isTransient(err):
 			return false, typed(err, h.request.name)
-		case now() >= end:
+		case e.now() >= end:
 			e.timer.owe(leaseEnds, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
 			e.warnOfRelease(h, err)
-			return now() < lostAt, nil
+			return e.now() < lostAt, nil
 		}
-		time.Sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
+		e.sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
 	}
 }
 
@@ -103,7 +103,7 @@ func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) 
 	if err != nil && !isTransient(err) {
 		return false, typed(err, h.request.name)
 	}
-	at := now() + wait
+	at := e.now() + wait
 	if err == nil {
 		until = at + time.Second
 	}
@@ -112,7 +112,7 @@ func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) 
 	})
 	if err != nil {
 		e.warnOfRelease(h, err)
-		return now() < lostAt, nil
+		return e.now() < lostAt, nil
 	}
 	return reply == int64(1), nil
 }

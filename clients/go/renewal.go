@@ -7,13 +7,13 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"example.com/serverlock/internal/clock"
 )
 
 const (
 	debtPause   = 250 * time.Millisecond
 	sweepsAfter = 1000
-	// Timers stop while the machine is suspended, so none sleeps longer than this.
-	longestSleep = time.Second
 )
 
 // timer is one timer for all of a manager's holds, and for debts: releases and cancellations that failed and are
@@ -25,7 +25,7 @@ type timer struct {
 	entries entries
 	count   uint64
 	stale   int
-	timer   *time.Timer
+	timer   clock.Timer
 	wakesAt time.Duration
 }
 
@@ -70,13 +70,13 @@ func (t *timer) later(at time.Duration, work func()) {
 func (t *timer) owe(until time.Duration, debt func(ctx context.Context) error) {
 	go func() {
 		err := debt(context.Background())
-		if err == nil || t.engine.isClosed() || now() >= until {
+		if err == nil || t.engine.isClosed() || t.engine.now() >= until {
 			return
 		}
 		if lost, ok := as[*connectionLost](err); ok && lost.final {
 			return
 		}
-		t.later(now()+debtPause, func() { t.owe(until, debt) })
+		t.later(t.engine.now()+debtPause, func() { t.owe(until, debt) })
 	}()
 }
 
@@ -123,9 +123,9 @@ func (t *timer) set() {
 		return
 	}
 	t.wakesAt = t.entries[0].at
-	span := min(max(0, t.wakesAt-now()), longestSleep)
+	span := max(0, t.wakesAt-t.engine.now())
 	if t.timer == nil {
-		t.timer = time.AfterFunc(span, t.run)
+		t.timer = t.engine.clock.AfterFunc(span, t.run)
 	} else {
 		t.timer.Reset(span)
 	}
@@ -134,7 +134,7 @@ func (t *timer) set() {
 func (t *timer) run() {
 	t.mu.Lock()
 	t.wakesAt = Forever
-	at := now()
+	at := t.engine.now()
 	var due []entry
 	for len(t.entries) > 0 && t.entries[0].at <= at {
 		one := heap.Pop(&t.entries).(entry)
@@ -161,7 +161,7 @@ func (t *timer) renew(h *hold) {
 	h.mu.Lock()
 	lostAt := h.lostAt()
 	h.mu.Unlock()
-	sent := now()
+	sent := t.engine.now()
 	timeout := max(50*time.Millisecond, min(e.timeout, (lostAt-sent)/2))
 	lease := h.request.lease
 	if !h.extending(sent, lease) {
@@ -182,7 +182,7 @@ func (t *timer) renew(h *hold) {
 	default:
 		e.missed(h, err)
 		e.warn(fmt.Sprintf("renewing the lock %s failed; trying again", h.request.name), "error", err)
-		t.again(h, min(lostAt, now()+max(lease/20, 10*time.Millisecond)))
+		t.again(h, min(lostAt, t.engine.now()+max(lease/20, 10*time.Millisecond)))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/serverlock/driver"
+	"example.com/serverlock/internal/clock"
 )
 
 const maxHops = 5
@@ -15,12 +16,13 @@ const maxHops = 5
 type router struct {
 	client    driver.Client
 	cluster   driver.Cluster // nil for a single server
+	clock     clock.Clock
 	mu        sync.Mutex
 	pipelines map[driver.Node]*pipeline
 }
 
-func newRouter(client driver.Client) *router {
-	r := &router{client: client, pipelines: map[driver.Node]*pipeline{}}
+func newRouter(client driver.Client, clock clock.Clock) *router {
+	r := &router{client: client, clock: clock, pipelines: map[driver.Node]*pipeline{}}
 	r.cluster, _ = client.(driver.Cluster)
 	return r
 }
@@ -93,7 +95,7 @@ func (r *router) pipeline(node driver.Node) *pipeline {
 	defer r.mu.Unlock()
 	found := r.pipelines[node]
 	if found == nil {
-		found = &pipeline{node: node}
+		found = &pipeline{node: node, clock: r.clock}
 		r.pipelines[node] = found
 	}
 	return found
@@ -135,13 +137,13 @@ func (r *router) dial(ctx context.Context, key string, timeout time.Duration) (*
 	if err != nil {
 		return nil, read(err)
 	}
-	return dial(ctx, node)
+	return r.dialNode(ctx, node)
 }
 
-func dial(ctx context.Context, node driver.Node) (*connection, error) {
+func (r *router) dialNode(ctx context.Context, node driver.Node) (*connection, error) {
 	conn, err := node.Dial(ctx)
 	if err != nil {
 		return nil, read(err)
 	}
-	return newConnection(conn), nil
+	return newConnection(conn, r.clock), nil
 }

@@ -43,7 +43,7 @@ type serverClock struct {
 func newServerClock(e *engine) *serverClock {
 	return &serverClock{
 		engine: e, asking: make(chan struct{}, 1), known: map[string]estimate{},
-		margin: usualMargin, marginAsked: now() - clockValidFor,
+		margin: usualMargin, marginAsked: e.now() - clockValidFor,
 	}
 }
 
@@ -73,14 +73,14 @@ func (c *serverClock) read(ctx context.Context, r *request) (estimate, error) {
 
 // begin waits for the turn to ask; end passes it on.
 func (c *serverClock) begin(ctx context.Context, r *request) error {
-	timer := time.NewTimer(c.engine.timeout)
+	timer := c.engine.clock.NewTimer(c.engine.timeout)
 	defer timer.Stop()
 	select {
 	case c.asking <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return givenUp(ctx, r.name)
-	case <-timer.C:
+	case <-timer.C():
 		return connectionLostf("another caller has asked the server, and waits for the reply")
 	}
 }
@@ -91,7 +91,7 @@ func (c *serverClock) fresh(place string) (found estimate, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found, ok = c.known[place]
-	return found, ok && now() < found.asked+clockValidFor
+	return found, ok && c.engine.now() < found.asked+clockValidFor
 }
 
 func (c *serverClock) keep(place string, got estimate) {
@@ -122,17 +122,17 @@ func (c *serverClock) ask(ctx context.Context, key string) (estimate, error) {
 		_ = c.engine.router.refresh(refreshing)
 		cancel()
 	}
-	pause(ctx, c.engine.closed, clockPause)
+	c.engine.pause(ctx, clockPause)
 	return c.call(ctx, key)
 }
 
 func (c *serverClock) call(ctx context.Context, key string) (estimate, error) {
-	sent := now()
+	sent := c.engine.now()
 	reply, err := c.engine.router.call(ctx, key, []any{"TIME"}, c.engine.timeout)
 	if err != nil {
 		return estimate{}, err
 	}
-	return estimateOf(reply, sent, now())
+	return estimateOf(reply, sent, c.engine.now())
 }
 
 // estimateOf reads a reply to TIME. The server read its clock at some moment between sent and received.
@@ -173,7 +173,7 @@ func (c *serverClock) readMargin(ctx context.Context, r *request) (time.Duration
 func (c *serverClock) knownMargin() (margin time.Duration, isFresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.margin, now() < c.marginAsked+clockValidFor
+	return c.margin, c.engine.now() < c.marginAsked+clockValidFor
 }
 
 // askMargin asks for the margin. After an error reply the last one counts: this user may not ask.
@@ -184,7 +184,7 @@ func (c *serverClock) askMargin(ctx context.Context, key string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.marginAsked = now()
+	c.marginAsked = c.engine.now()
 	if err == nil {
 		c.margin = marginOf(reply)
 	}

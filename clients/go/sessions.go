@@ -76,7 +76,7 @@ func (s *sessions) take(ctx context.Context, r *request) (*session, error) {
 	if found := s.takeIdle(ctx, r.group, server); found != nil {
 		return found, nil
 	}
-	conn, err := dial(dialing, server)
+	conn, err := s.engine.router.dialNode(dialing, server)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"example.com/serverlock/internal/clock"
 )
 
 const pingEvery = 3 * time.Second
@@ -28,6 +30,7 @@ type subscription struct {
 
 // updates are the messages and changes that one attempt receives.
 type updates struct {
+	clock    clock.Clock
 	messages chan string
 	changed  chan struct{} // the connection has come up or was lost
 	mu       sync.Mutex
@@ -42,7 +45,7 @@ func newSubscription(e *engine) *subscription {
 
 // register adds an attempt. The first one opens the connection.
 func (s *subscription) register(id, key string) *updates {
-	update := &updates{messages: make(chan string, 16), changed: make(chan struct{}, 1), again: Forever}
+	update := &updates{clock: s.engine.clock, messages: make(chan string, 16), changed: make(chan struct{}, 1), again: Forever}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byID[id] = update
@@ -67,10 +70,10 @@ func (s *subscription) state() (isUp, isRefused bool) {
 
 // ready waits until the connection is subscribed, or the server has refused.
 func (s *subscription) ready(ctx context.Context, mine *updates, timeout time.Duration) (isUp, isRefused bool) {
-	end := after(now(), timeout)
+	end := after(s.engine.now(), timeout)
 	for {
 		isUp, isRefused = s.state()
-		left := end - now()
+		left := end - s.engine.now()
 		if isUp || isRefused || left <= 0 || ctx.Err() != nil || s.engine.isClosed() {
 			return isUp, isRefused
 		}
@@ -107,7 +110,7 @@ func (s *subscription) listen(key string) {
 			cancel()
 		}
 		s.down()
-		pause(context.Background(), s.engine.closed, span)
+		s.engine.pause(context.Background(), span)
 		span = min(longest, 2*span)
 	}
 }
@@ -136,13 +139,14 @@ func (s *subscription) subscribed(key string) (*connection, error) {
 
 // watch returns when the connection has ended. PING detects a network that drops everything.
 func (s *subscription) watch(conn *connection) {
-	ticker := time.NewTicker(pingEvery)
-	defer ticker.Stop()
+	timer := s.engine.clock.NewTimer(pingEvery)
+	defer timer.Stop()
 	for {
 		select {
 		case <-conn.ended:
 			return
-		case <-ticker.C:
+		case <-timer.C():
+			timer.Reset(pingEvery)
 			if _, err := conn.call(context.Background(), []any{"PING"}, s.engine.timeout); err != nil {
 				conn.close()
 				return
@@ -156,7 +160,7 @@ func (s *subscription) sendAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, update := range s.byID {
-		at := now()
+		at := s.engine.now()
 		if len(s.byID) > 1 {
 			at += mrand.N(time.Second)
 		}
@@ -225,13 +229,13 @@ func (n *updates) reset() {
 // wait returns the next message. It returns "" after the timeout, if the caller or the manager is done, or if the
 // connection has changed.
 func (n *updates) wait(ctx context.Context, closed <-chan struct{}, timeout time.Duration) string {
-	timer := time.NewTimer(timeout)
+	timer := n.clock.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case kind := <-n.messages:
 		return kind
 	case <-n.changed:
-	case <-timer.C:
+	case <-timer.C():
 	case <-ctx.Done():
 	case <-closed:
 	}

@@ -57,7 +57,7 @@ func (a *attempt) byNotify() (*grant, error) {
 
 // awaitMessage waits until the request should be resent. It returns the message that prompted it, if there is one.
 func (a *attempt) awaitMessage(update *updates) (string, error) {
-	asked := now()
+	asked := a.engine.now()
 	for {
 		if err := a.over(); err != nil {
 			return "", err
@@ -70,7 +70,7 @@ func (a *attempt) awaitMessage(update *updates) (string, error) {
 		if !isUp {
 			span = min(span, resendDown)
 		}
-		at := now()
+		at := a.engine.now()
 		left := min(asked+span-at, update.retryAt()-at, a.left())
 		if left <= 0 {
 			return "", nil
@@ -157,7 +157,7 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 		longest = sharedPiece
 	}
 	span := max(time.Millisecond, min(a.left(), longest))
-	began := now()
+	began := a.engine.now()
 	got, err = a.ask(span, "", span+a.engine.timeout)
 	if err != nil {
 		return nil, false, err
@@ -167,15 +167,15 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 	}
 	a.wasQueued = true
 	// LOCK.CANCEL, or CLIENT UNBLOCK
-	isCancelled = got == nil && now() < began+span-slack && a.left() > slack
+	isCancelled = got == nil && a.engine.now() < began+span-slack && a.left() > slack
 	return got, isCancelled, nil
 }
 
 // restartLease extends a grant that may be old, because it came at an unknown time during a blocking call. The EXTEND
 // starts a new lease. restartLease reports whether the lock is still held.
 func (a *attempt) restartLease(got *grant) (bool, error) {
-	for now() >= got.sent+a.request.lease/3 {
-		sent := now()
+	for a.engine.now() >= got.sent+a.request.lease/3 {
+		sent := a.engine.now()
 		reply, err := a.engine.router.call(
 			a.ctx, a.request.key(), a.request.extend(got.token, a.request.lease).words(), a.engine.timeout)
 		if gone, ok := as[*abandoned](err); ok {
@@ -197,7 +197,7 @@ func (a *attempt) restartLease(got *grant) (bool, error) {
 // poll asks the script repeatedly, if it has no queue for this lock or the user cannot wait for messages.
 func (a *attempt) poll() (*grant, error) {
 	for a.left() > 0 {
-		pause(a.ctx, a.engine.closed, min(untilNextPoll(), a.left()))
+		a.engine.pause(a.ctx, min(untilNextPoll(), a.left()))
 		got, err := a.ask(0, "", a.engine.timeout)
 		if got != nil || err != nil {
 			return got, err

@@ -10,6 +10,8 @@ import (
 
 type order struct {
 	N         int               `json:"n"`
+	Name      string            `json:"name"`
+	Ms        json.RawMessage   `json:"ms"`
 	Do        string            `json:"do"`
 	Of        int               `json:"of"`
 	Manager   string            `json:"manager"`
@@ -57,6 +59,7 @@ type order struct {
 
 type place struct {
 	Kind      string      `json:"kind"`
+	Name      string      `json:"name"`
 	Host      string      `json:"host"`
 	Port      json.Number `json:"port"`
 	Path      string      `json:"path"`

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/serverlock"
+	"example.com/serverlock/locktest"
 )
 
 // player carries out orders.
@@ -25,6 +26,7 @@ type player struct {
 	workers map[string]*body
 	leaders map[string]*campaign
 	pending map[int]context.CancelFunc
+	servers map[string]*locktest.Server // in memory
 }
 
 // body is a scope's work, which runs the tasks it receives.
@@ -50,7 +52,7 @@ func newPlayer(library library) *player {
 	return &player{
 		library: library, clients: map[string]client{}, locks: map[string]*serverlock.Locks{},
 		objects: map[string]*serverlock.Lock{}, holds: map[string]*serverlock.Held{}, scopes: map[string]*body{}, workers: map[string]*body{},
-		leaders: map[string]*campaign{}, pending: map[int]context.CancelFunc{},
+		leaders: map[string]*campaign{}, pending: map[int]context.CancelFunc{}, servers: map[string]*locktest.Server{},
 	}
 }
 
@@ -115,6 +117,8 @@ func (p *player) play(ctx context.Context, o *order) (fields, error) {
 		return p.within(o)
 	case "storm":
 		return p.storm(ctx, o)
+	case "advance", "expire", "lose", "refuse", "allow":
+		return nil, p.change(o)
 	case "census":
 		return p.census()
 	case "drop":
@@ -188,6 +192,10 @@ func (p *player) open(o *order) error {
 	}
 	if o.Hooks {
 		options = append(options, serverlock.WithHooks(hooks(o.Manager)))
+	}
+	if o.At.Kind == "memory" {
+		p.openMemory(o, options)
+		return nil
 	}
 	opened, err := p.library.open(o)
 	if err != nil {

@@ -1,8 +1,12 @@
-// Package adapter gives packages that imitate other libraries access to what serverlock's API leaves out. Package
-// serverlock sets its variables.
+// Package adapter gives packages that imitate other libraries, and package locktest, access to what serverlock's API
+// leaves out. Package serverlock sets its variables.
 package adapter
 
-import "time"
+import (
+	"time"
+
+	"example.com/serverlock/internal/clock"
+)
 
 var (
 	// Timed returns a serverlock.Option: the lease is not renewed, and the lock counts as held until it ends.
@@ -13,3 +17,10 @@ var (
 
 // Census counts what a Locks keeps for callers, by name, for tests that look for leaks.
 var Census func(locks any) map[string]int
+
+var (
+	// OnClock returns a serverlock.ManagerOption: leases and waits are counted on this clock.
+	OnClock func(c clock.Clock) any
+	// Lose reports the loss of a *serverlock.Held to its holder. It returns the keys and the token.
+	Lose func(held any) (keys []string, token int64)
+)

@@ -30,7 +30,6 @@ def in_both(steps):
             except AssertionError as error:
                 raise AssertionError(f"{kind.__name__}: {error}") from error
 
-    del play.__wrapped__
     return play
 
 

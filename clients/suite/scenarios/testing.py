@@ -79,9 +79,9 @@ def a_wait_ends_with_a_timeout_and_leaves_nothing(world):
 @in_both
 def a_lock_is_renewed_while_it_is_held_and_for_max_hold_at_most(world):
     holder, other = world.process(), world.process()
-    holder.do("acquire", hold="h", key="report", lease_ms=world.ms(3000))
-    holder.do("acquire", hold="m", key="bounded", lease_ms=world.ms(3000), max_hold_ms=world.ms(2000))
-    world.advance(world.ms(9000))
+    holder.do("acquire", hold="h", key="report", lease_ms=world.ms(6000))
+    holder.do("acquire", hold="m", key="bounded", lease_ms=world.ms(6000), max_hold_ms=world.ms(3000))
+    world.advance(world.ms(14_000))
     assert holder.event("lost", hold="m")
     assert holder.events("lost", hold="h") == []
     holder.do("check", hold="h")

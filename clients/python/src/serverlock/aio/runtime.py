@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
-from ..core.clock import LONGEST_NAP, now
+from ..core.clock import LONGEST_NAP, Clock, now
 from ..core.wire import Connection
 
 FOREVER = 3600.0
@@ -38,7 +38,7 @@ class Worker:
 
 
 class Runtime:
-    now = staticmethod(now)
+    now: Clock = staticmethod(now)
     longest_nap = LONGEST_NAP
     linger = 0.0
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
-from ..core.clock import LONGEST_NAP, now
+from ..core.clock import LONGEST_NAP, Clock, now
 from ..core.wire import Connection
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class Callbacks:
 
 
 class Runtime:
-    now = staticmethod(now)
+    now: Clock = staticmethod(now)
     longest_nap = LONGEST_NAP
     linger = 2.0
 

@@ -22,6 +22,10 @@ class Timed(Protocol):
         """Carries out what is due."""
 
 
+def _nothing() -> None:
+    """What a cancelled alarm does."""
+
+
 class Alarm:
     """Rings once, unless it is cancelled."""
 
@@ -31,7 +35,7 @@ class Alarm:
         self.ring, self.is_over = ring, False
 
     def cancel(self) -> None:
-        self.is_over = True
+        self.is_over, self.ring = True, _nothing  # it must not keep a caller, and so a manager, alive
 
 
 class Clock:

@@ -46,7 +46,7 @@ class InMemory(unittest.IsolatedAsyncioTestCase):
         for task in tasks:
             self.assertFalse(task.done())
             self.assertTrue(await held.release())
-            held = await task
+            held = await asyncio.wait_for(task, 60)
         self.assertTrue(await held.release())
 
     async def test_time_stands_still_until_it_is_moved(self) -> None:

@@ -9,7 +9,7 @@ from .table import Pending, Table
 
 
 class Commands:
-    """What a manager can send. Calls are serialized by the clock's mutex."""
+    """Each command that a manager can send. Calls are serialized by the clock's mutex."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

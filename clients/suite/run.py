@@ -28,7 +28,7 @@ from stage import SCENARIOS, Skip, Stage
 import scenarios
 
 # Files with scenarios that take ten seconds or more. They spend nearly all of that time waiting, so many run at once.
-LONG = ("once", "groups", "faults", "portable", "waiting")
+LONG = ("once", "groups", "faults", "portable", "testing", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
 # Up to these times, in seconds, a machine needs no longer leases: how late a thread wakes, and how long an order takes.
 # One of sixty may be slower, because a single hiccup means nothing. A factor above MOST would cost more than it saves.
@@ -129,7 +129,8 @@ def _play(play, client, language, slowness):
 def _has_bound(play):
     """Whether the scenario, or a function that it calls, asks for a lease that is longer on a slow machine."""
     called = [play, *(play.__globals__.get(name) for name in play.__code__.co_names)]
-    return any("stage.lease(" in inspect.getsource(it) for it in called if inspect.isfunction(it))
+    sources = [inspect.getsource(it) for it in called if inspect.isfunction(it)]
+    return any("stage.lease(" in source or "world.ms(" in source for source in sources)
 
 
 def _name(play):

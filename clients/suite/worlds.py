@@ -15,6 +15,7 @@ from stage import Skip, until
 # On a real server a refused key needs a lease that is longer than a grace that the server then does not cover.
 GRACE_MS = 3000
 LONGER_THAN_GRACE_MS = 600_000
+FOR_EVER_MS = 3_600_000
 
 _names = itertools.count()
 
@@ -30,7 +31,6 @@ def in_both(steps):
             except AssertionError as error:
                 raise AssertionError(f"{kind.__name__}: {error}") from error
 
-    del play.__wrapped__
     return play
 
 
@@ -75,6 +75,16 @@ class World:
     def waits(self, key, count=1):
         """Waits until this many attempts are queued."""
         until(f"{count} wait for {key}", lambda: self.info(key)["waiters"] == count)
+
+    def by_messages(self, holder, *waiters):
+        """
+        Lets these processes wait by messages. A lone attempt would wait in pieces, and between two pieces its place is
+        only reserved, which delays nobody. So each process has a second one, for a lock that stays held.
+        """
+        holder.do("acquire", hold="busy", key="busy", lease_ms=FOR_EVER_MS)
+        for number, process in enumerate(waiters):
+            process.begin("acquire", hold=f"never {number}", key="busy", lease_ms=1000, wait_ms=FOR_EVER_MS)
+        self.waits("busy", len(waiters))
 
     def is_free(self, key):
         return self.info(key)["state"] == "free"

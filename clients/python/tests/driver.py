@@ -33,6 +33,7 @@ CAN = [
     "default_owner",
     "recover_free",
     "deadlock",
+    "memory",
 ]
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ from orders import (
     open_manager,
     outcome_of,
     plain,
+    raw_in_memory,
     say,
+    servers,
     shown,
     start_leader,
     tally_of,
@@ -43,6 +45,7 @@ from orders import (
     workers,
 )
 from serverlock.aio import Locks, Once
+from serverlock.testing.aio import Server
 
 tasks, kept = {}, set()
 
@@ -76,7 +79,12 @@ async def do_close(order, _):
 
 
 async def do_raw(order, _):
-    return {"reply": plain(await clients[order["manager"]].execute_command(*order["args"]))}
+    in_memory = raw_in_memory(order)
+    return in_memory or {"reply": plain(await clients[order["manager"]].execute_command(*order["args"]))}
+
+
+async def do_advance(order, _):
+    await servers[order["name"]].clock.advance(order["ms"] / 1000)
 
 
 async def do_storm(order, _):
@@ -221,7 +229,7 @@ async def do_stop(order, _):
 
 
 async def do_open(order, library):
-    open_manager(order, library, Locks)
+    open_manager(order, library, Locks, Server)
 
 
 async def do_acquire(order, _):

@@ -31,13 +31,16 @@ from orders import (
     open_manager,
     outcome_of,
     plain,
+    raw_in_memory,
     say,
+    servers,
     shown,
     start_leader,
     tally_of,
     what_child_saw,
     workers,
 )
+from serverlock import testing
 
 main = queue.SimpleQueue()  # work for the main thread, the only one that runs signal handlers
 
@@ -67,7 +70,12 @@ def do_close(order, _):
 
 
 def do_raw(order, _):
-    return {"reply": plain(clients[order["manager"]].execute_command(*order["args"]))}
+    in_memory = raw_in_memory(order)
+    return in_memory or {"reply": plain(clients[order["manager"]].execute_command(*order["args"]))}
+
+
+def do_advance(order, _):
+    servers[order["name"]].clock.advance(order["ms"] / 1000)
 
 
 class Interrupted(Exception):
@@ -248,7 +256,7 @@ def do_stop(order, _):
 
 
 def do_open(order, library):
-    open_manager(order, library, serverlock.Locks)
+    open_manager(order, library, serverlock.Locks, testing.Server)
 
 
 def do_acquire(order, _):

@@ -195,7 +195,8 @@ def plain(reply):
 
 
 # What orders refer to by name.
-clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
+clients, managers, holds, objects, bodies, workers, leaders, servers = {}, {}, {}, {}, {}, {}, {}, {}
+_creating = threading.Lock()
 
 
 def lock_for(order, **name):
@@ -208,7 +209,14 @@ def held_for(order):
     return holds[order["hold"]] if "hold" in order else bodies[order["scope"]].held
 
 
-def open_manager(order, library, kind):
+def open_manager(order, library, kind, memory):
+    """kind: the class of managers. memory: that of servers in memory."""
+    at = order["at"]
+    if at["kind"] == "memory":
+        with _creating:
+            server = servers[at["name"]] = servers.get(at["name"]) or memory()
+        managers[order["manager"]] = server.locks(**manager_options(order))
+        return
     client = clients[order["manager"]] = client_of(library, order["at"], order)
     managers[order["manager"]] = kind(client, **manager_options(order))
 
@@ -301,6 +309,32 @@ def do_leave(order, _):
 
 def do_fail(order, _):
     bodies[order["scope"]].add("fail")
+
+
+def raw_in_memory(order):
+    """The reply of a server in memory; None if the manager has a client."""
+    if order["manager"] in clients:
+        return None
+    name, key = order["args"]
+    if name != "LOCK.INFO":
+        raise NotImplementedError(name)
+    return {"reply": plain(managers[order["manager"]]._client._commands.info(key.encode()))}
+
+
+def do_expire(order, _):
+    servers[order["name"]].expire(order["key"])
+
+
+def do_lose(order, _):
+    servers[order["name"]].lose(held_for(order))
+
+
+def do_refuse(order, _):
+    servers[order["name"]].refuse(order["key"])
+
+
+def do_allow(order, _):
+    servers[order["name"]].allow(order["key"])
 
 
 def do_resign(order, _):

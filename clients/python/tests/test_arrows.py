@@ -20,7 +20,7 @@ class Arrows(unittest.TestCase):
             env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")},
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("4 kept, 0 broken", done.stdout)
+        self.assertIn("5 kept, 0 broken", done.stdout)
 
 
 if __name__ == "__main__":

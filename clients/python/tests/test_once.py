@@ -15,7 +15,6 @@ from scenarios.once import DAY, far_from_the_end, is_kept
 from served import Served
 from serverlock import HeldOnce, LockBadArgument, LockMisuse, Locks, Outcome, aio
 from serverlock.aio.runtime import Runtime as Tasks
-from serverlock.core import server_clock
 from serverlock.core.clock import now
 from serverlock.core.once import DRIFTS, Run, schedule_of
 from serverlock.core.server_clock import USUAL_MARGIN, VALID_FOR, Estimate, ServerClock, estimate_of
@@ -121,9 +120,9 @@ class FakeServer:
 class Clocks(unittest.TestCase):
     def setUp(self) -> None:
         self.server: Any = FakeServer()
-        self.addCleanup(setattr, server_clock, "now", server_clock.now)
-        server_clock.now = lambda: self.server.at
-        self.clock = ServerClock(Runtime(), self.server, 5.0)
+        runtime: Any = Runtime()
+        runtime.now = lambda: self.server.at
+        self.clock = ServerClock(runtime, self.server, 5.0)
 
     def read(self, key: bytes = b"job") -> Estimate:
         return run(lambda: self.clock.read(key))
@@ -188,7 +187,9 @@ class Clocks(unittest.TestCase):
 
     def test_many_tasks_ask_once(self) -> None:
         async def many() -> None:
-            clock, call = ServerClock(Tasks(), self.server, 5.0), self.server.call
+            runtime: Any = Tasks()
+            runtime.now = lambda: self.server.at
+            clock, call = ServerClock(runtime, self.server, 5.0), self.server.call
 
             async def slow(*args: Any) -> Any:
                 await asyncio.sleep(0.02)

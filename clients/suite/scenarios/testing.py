@@ -40,6 +40,7 @@ def a_lock_is_granted_refused_and_released(world):
 @in_both
 def waiters_get_the_lock_in_the_order_of_their_arrival(world):
     holder, waiters = world.process(), [world.process() for _ in range(3)]
+    world.by_messages(holder, *waiters)
     token = holder.do("acquire", hold="h", key="report", lease_ms=LONG)["token"]
     pending = []
     for number, waiter in enumerate(waiters):
@@ -79,9 +80,9 @@ def a_wait_ends_with_a_timeout_and_leaves_nothing(world):
 @in_both
 def a_lock_is_renewed_while_it_is_held_and_for_max_hold_at_most(world):
     holder, other = world.process(), world.process()
-    holder.do("acquire", hold="h", key="report", lease_ms=world.ms(3000))
-    holder.do("acquire", hold="m", key="bounded", lease_ms=world.ms(3000), max_hold_ms=world.ms(2000))
-    world.advance(world.ms(9000))
+    holder.do("acquire", hold="h", key="report", lease_ms=world.ms(6000))
+    holder.do("acquire", hold="m", key="bounded", lease_ms=world.ms(6000), max_hold_ms=world.ms(3000))
+    world.advance(world.ms(14_000))
     assert holder.event("lost", hold="m")
     assert holder.events("lost", hold="h") == []
     holder.do("check", hold="h")
@@ -173,6 +174,7 @@ def a_refused_key_fails_as_unavailable_until_it_is_allowed(world):
 @in_both
 def shared_and_limited_locks_have_several_holders(world):
     one, two = world.process(), world.process()
+    world.by_messages(one, one, two)
     for number, process in enumerate((one, two)):
         process.do("acquire", hold=f"s{number}", key="page", lease_ms=LONG, shared=True)
         process.do("acquire", hold=f"l{number}", key="pool", lease_ms=LONG, limit=2)

@@ -73,11 +73,12 @@ class Leader:
         """Yields the current leader, then each change, until `stop`. Asks the server three times per lease."""
         before: Leadership | None = None
         while not self._is_stopped:
-            now = await leader_of(self._locks._engine(), self._request.key)
+            engine = self._locks._engine()
+            now = await leader_of(engine, self._request.key)
             if now != before:
                 before = now
                 yield now
-            await asyncio.sleep(self._request.lease / 3)
+            await engine.runtime.sleep(self._request.lease / 3)
 
     async def __aenter__(self) -> "Leader":
         return self.start()

@@ -83,12 +83,12 @@ class Locks(Manager["Lock"]):
         if engine is None or engine.pid != os.getpid() or self._loop is None or self._loop() is not loop:
             if engine is not None and self._loop is not None:
                 _end_thread(engine, self._loop)
-            engine = self._current = self._new_engine()
+            engine = self._current = self._build()
             self._loop = weakref.ref(loop)
             weakref.finalize(self, _drop, engine, self._loop)
         return engine
 
-    def _new_engine(self) -> Engine:
+    def _build(self) -> Engine:
         runtime = Runtime()
         renewer = None if self._thread is None else self._thread.timer
         return Engine(runtime, Wire(self._client, self._library, runtime), self._options, renewer)

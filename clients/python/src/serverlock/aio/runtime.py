@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
+from ..core.clock import LONGEST_NAP, Clock, now
 from ..core.wire import Connection
 
 FOREVER = 3600.0
@@ -37,6 +38,8 @@ class Worker:
 
 
 class Runtime:
+    now: Clock = staticmethod(now)
+    longest_nap = LONGEST_NAP
     linger = 0.0
 
     def __init__(self) -> None:

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 from ..core import kinds
-from ..core.clock import now
 from ..core.commands import fields_of, text_of
 from ..core.engine import BoundHold
 from ..core.hold import Grant
@@ -183,7 +182,7 @@ class Interface:
         if not text.isdecimal() or len(text) > 18:
             return None
         engine = self._locks._engine()
-        grant = Grant(int(text), now(), None, engine.module.is_missing)
+        grant = Grant(int(text), engine.now(), None, engine.module.is_missing)
         return Timed(engine, self._locks, self._request(0.0), grant, grant.sent)
 
     async def _ask(self, command: str, *, of_key: bool = True) -> Reply:

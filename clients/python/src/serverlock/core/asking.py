@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 
 from ..errors import LockMisuse, LockRefused, LockTimeout
 from . import kinds
-from .clock import now
 from .commands import fields_of, text_of
 from .request import TEN_YEARS, Request
 from .resources import Resources
@@ -32,9 +31,9 @@ def _new_id() -> str:
 
 class Asker:
     def __init__(self, resources: Resources, request: Request) -> None:
-        self.resources, self.request = resources, request
+        self.resources, self.request, self.now = resources, request, resources.runtime.now
         self.id = _new_id()
-        self.began = now()
+        self.began = self.now()
         self.deadline = self.began + request.wait
         self.connection: Connection | None = None
         self.session: Session | None = None
@@ -57,13 +56,13 @@ class Asker:
         return self._unanswered > 0
 
     def left(self) -> float:
-        return self.deadline - now()
+        return self.deadline - self.now()
 
     def left_ms(self) -> int:
         return max(1, round(min(self.left(), TEN_YEARS) * 1000))
 
     def timed_out(self) -> LockTimeout:
-        return kinds.timed_out(self.request.name, now() - self.began)
+        return kinds.timed_out(self.request.name, self.now() - self.began)
 
     async def refused(self) -> LockRefused:
         """The error of an attempt without a wait. After a RECOVER, it tells whether the lock is free."""
@@ -87,7 +86,7 @@ class Asker:
             self.way = way
             try:
                 await way.prepare(self.request.key)
-                sent = now()
+                sent = self.now()
                 words = way.acquire(self.request, self.id, wait_ms, channel)
                 reply = await self._exchange(words, timeout or self.resources.timeout)
                 answer = way.read(reply, sent, waits=wait_ms > 0)
@@ -155,7 +154,7 @@ class Asker:
                 self.is_known = False  # an error reply changes nothing on the server
             raise kinds.typed(error, name)
         if self.left() <= 0 and self._tries >= 2:
-            raise kinds.typed(error, name, now() - self.began if self.request.wait else None)
+            raise kinds.typed(error, name, self.now() - self.began if self.request.wait else None)
         pause = min(0.5, 0.01 * 2 ** min(self._tries, 6)) * random.uniform(0.5, 1)
         await self.resources.runtime.sleep(max(0.0, min(pause, self.left())) if self.request.wait else 0.01)
 
@@ -228,7 +227,7 @@ class Asker:
             self.resources.debts.owe(self._until(), self._settle(), after=LATE_COPY)
 
     def _until(self) -> float:
-        return now() + max(self.request.lease + LATE_COPY, self.resources.timeout)
+        return self.now() + max(self.request.lease + LATE_COPY, self.resources.timeout)
 
     def _settle(self) -> Callable[[], Coroutine[None, None, None]]:
         """Returns a function that cancels the attempt's current ID."""

@@ -8,15 +8,15 @@ commands queue for the pool connection, this one is closed too.
 import threading
 from collections.abc import Callable
 
-from .clock import now
+from .clock import Clock
 from .debts import Debt
 from .semaphore import Permits
 from .wire import Connection, Wire
 
 
 class Blocking:
-    def __init__(self, wire: Wire, timeout: float, owe: Callable[[float, Debt], None]) -> None:
-        self._wire, self._timeout, self._owe = wire, timeout, owe
+    def __init__(self, now: Clock, wire: Wire, timeout: float, owe: Callable[[float, Debt], None]) -> None:
+        self._now, self._wire, self._timeout, self._owe = now, wire, timeout, owe
         self._mutex = threading.Lock()
         self._connection: Connection | None = None
         self._permit = Permits(1)
@@ -51,7 +51,7 @@ class Blocking:
             await self.end()
 
     def _congested(self) -> None:
-        self._owe(now(), self.end)
+        self._owe(self._now(), self.end)
 
     async def close(self) -> None:
         """Call this when the manager is closed. Ends the wait as well."""

@@ -4,9 +4,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeAlias
+
+Clock: TypeAlias = Callable[[], float]  # in seconds, from some moment
+
+# Threads and loops do not wake during a suspend, so while there are holds, the lease clock is read this often.
+LONGEST_NAP = 0.5
 
 
-def _of_system() -> Callable[[], float] | None:
+def _of_system() -> Clock | None:
     """The system's clock that keeps running during a suspend, if there is one."""
     name = "CLOCK_BOOTTIME" if sys.platform == "linux" else "CLOCK_MONOTONIC" if sys.platform == "darwin" else ""
     number = getattr(time, name, None)
@@ -26,7 +32,7 @@ class Larger:
     Setting the wall clock back adds nothing. Setting it forward ends leases early, which is safe.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, monotonic: Clock = time.monotonic, wall: Clock = time.time) -> None:
         self._monotonic, self._wall = monotonic, wall
         self._mutex = threading.Lock()
         self._at = self._before = monotonic()
@@ -40,4 +46,4 @@ class Larger:
             return self._at
 
 
-now: Callable[[], float] = _of_system() or Larger()
+now: Clock = _of_system() or Larger()

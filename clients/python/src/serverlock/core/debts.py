@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .clock import now
 from .wire import ConnectionLost, ReplyError, Runtime
 
 Debt: TypeAlias = Callable[[], Coroutine[None, None, object]]
@@ -29,6 +28,7 @@ class Debts:
         self._mutex = threading.Lock()
         self._debts: list[Owed] = []
         self._settling = 0
+        self._now = runtime.now
         self._is_closed = False
         self._owed = runtime.flag()
         self._worker = runtime.worker(self._pay, "serverlock debts")
@@ -41,7 +41,7 @@ class Debts:
     def owe(self, until: float, debt: Debt, after: float = 0.0) -> None:
         """Runs `debt` until it succeeds or `until` has passed, starting in `after` seconds."""
         with self._mutex:
-            self._debts.append(Owed(now() + after, until, debt))
+            self._debts.append(Owed(self._now() + after, until, debt))
         self._worker.start()
         self._owed.set()
 
@@ -54,27 +54,26 @@ class Debts:
         while not self._is_closed:
             await self._owed.wait(pause or LONGEST_SLEEP)
             self._owed.clear()
-            at = now()
+            at = self._now()
             with self._mutex:
                 due = [owed for owed in self._debts if owed.at <= at]
                 self._debts = [owed for owed in self._debts if owed.at > at]
                 self._settling = len(due)
             for owed in due:
-                if not await _settle(owed):
-                    owed.at = now() + PAUSE
+                if not await self._settle(owed):
+                    owed.at = self._now() + PAUSE
                     with self._mutex:
                         self._debts.append(owed)
                 self._settling -= 1
             with self._mutex:
-                pause = max(0.01, min(owed.at for owed in self._debts) - now()) if self._debts else 0.0
+                pause = max(0.01, min(owed.at for owed in self._debts) - self._now()) if self._debts else 0.0
             del due
 
-
-async def _settle(owed: Owed) -> bool:
-    try:
-        await owed.debt()
-    except ConnectionLost as error:
-        return error.final or now() >= owed.until
-    except ReplyError:
-        return now() >= owed.until
-    return True
+    async def _settle(self, owed: Owed) -> bool:
+        try:
+            await owed.debt()
+        except ConnectionLost as error:
+            return error.final or self._now() >= owed.until
+        except ReplyError:
+            return self._now() >= owed.until
+        return True

@@ -14,7 +14,6 @@ from ..errors import LockError, LockMisuse
 from . import kinds
 from .asking import LATE_COPY
 from .attempt import Attempt
-from .clock import now
 from .commands import fields_of
 from .debts import Debt
 from .hold import Grant, Hold
@@ -44,7 +43,7 @@ class Engine:
         renewer: Callable[[Module, float, Logger], Timer] | None = None,
     ) -> None:
         """renewer: builds the timer for locks with `max_hold`, if it is not the one for all others."""
-        self.runtime, self.wire = runtime, wire
+        self.runtime, self.wire, self.now = runtime, wire, runtime.now
         self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
         self.pid = os.getpid()
         self.resources = Resources(runtime, wire, options)
@@ -86,12 +85,12 @@ class Engine:
             return hold
         except LockError as error:
             if self._hooks is not None:
-                self._call_hook(self._hooks.refused, request.name, now() - attempt.began, error)
+                self._call_hook(self._hooks.refused, request.name, self.now() - attempt.began, error)
             raise
         except (ReplyError, ConnectionLost) as error:
-            typed = kinds.typed(error, request.name, now() - attempt.began)
+            typed = kinds.typed(error, request.name, self.now() - attempt.began)
             if self._hooks is not None:
-                self._call_hook(self._hooks.refused, request.name, now() - attempt.began, typed)
+                self._call_hook(self._hooks.refused, request.name, self.now() - attempt.began, typed)
             raise typed from error
         except BaseException as error:
             if grant is not None:  # the caller was interrupted before it got the hold
@@ -126,7 +125,7 @@ class Engine:
     def enter_scope(self, hold: Hold) -> Hashable:
         """Enters the scope of this hold. Returns the caller."""
         request, grant = hold._request, hold._grant
-        until = now() + request.lease
+        until = self.now() + request.lease
         caller = self.scopes.enter(hold)
 
         async def owe() -> None:
@@ -166,7 +165,7 @@ class Engine:
         """Sets a new lease. Raises LockLost if the lock is no longer held."""
         hold.check()
         lease = hold._request.lease if lease is None else lease
-        sent = now()
+        sent = self.now()
         lease_ms = max(1, round(lease * 1000))
         reply = None
         if not hold._extending(sent, lease):
@@ -236,7 +235,7 @@ class Engine:
             self.scopes.leave(hold, hold._caller)
         if not hold._end():
             raise LockMisuse(hold.key, "it was released before")
-        request, at, is_settled = hold._request, now(), False
+        request, at, is_settled = hold._request, self.now(), False
         session, hold._session = hold._session, None
         was_lost = hold._lost is not None or at >= hold._lease.lost_at
         try:
@@ -259,13 +258,13 @@ class Engine:
             if session is not None:
                 await self.runtime.finish(lambda: self.resources.sessions.drop(session, hold))
         if self._hooks is not None:
-            self._call_hook(self._hooks.released, request.name, now() - hold._granted, held)
+            self._call_hook(self._hooks.released, request.name, self.now() - hold._granted, held)
         return held
 
     async def _release_now(self, hold: Hold) -> bool:
         """Tries for as long as a call may take. Then the release continues in the background until the lease ends."""
         request, tries = hold._request, 0
-        end = now() + self.timeout
+        end = self.now() + self.timeout
         while True:
             try:
                 reply = await self._settle(request, hold._grant)
@@ -273,25 +272,25 @@ class Engine:
                 tries += 1
                 if not kinds.is_retried(error):
                     raise kinds.typed(error, request.name) from error
-                if now() >= min(end, hold._lease.lost_at):
+                if self.now() >= min(end, hold._lease.lost_at):
                     self._owe_release(hold)
                     self.log.warning("the lock %s is released in the background: %s", hold.key, error)
-                    return now() < hold._lease.lost_at
+                    return self.now() < hold._lease.lost_at
                 await self.runtime.sleep(PAUSE * tries)
                 continue
             if request.was_held(reply):
                 return True
             # A 0 after a second try may mean that the first one released it.
-            return reply == 0 and tries > 0 and now() < hold._lease.lost_at
+            return reply == 0 and tries > 0 and self.now() < hold._lease.lost_at
 
     async def _settle(self, request: Request, grant: Grant) -> Reply:
         return await self._send(request, grant, lambda way: way.release(request, grant.token))
 
     def _owe_release(self, hold: Hold, at: float = 0.0) -> None:
         """at: when `at_least` has passed."""
-        wait = at - now()
+        wait = at - self.now()
         if wait > 0:
-            self._debts.owe(at, lambda: self._cut_lease(hold, at - now()))
+            self._debts.owe(at, lambda: self._cut_lease(hold, at - self.now()))
             self._debts.owe(at + 1, self._settling(hold), after=wait)
         else:
             self._debts.owe(hold._lease.ends_at, self._settling(hold))
@@ -305,7 +304,7 @@ class Engine:
             reply = await self._cut_lease(hold, wait)
         except (ReplyError, ConnectionLost) as error:
             raise kinds.typed(error, hold.key) from error
-        at, settle = now() + wait, self._settling(hold)
+        at, settle = self.now() + wait, self._settling(hold)
         self._timer.later(at, lambda: self._debts.owe(at + 1, settle))
         return bool(reply == 1)
 
@@ -320,7 +319,7 @@ class Engine:
 
         is_long: the lease already lasts until then. Returns whether the lock was held to the end.
         """
-        if hold._pid != os.getpid() or hold._ended is not None or hold.lost is not None or now() >= until:
+        if hold._pid != os.getpid() or hold._ended is not None or hold.lost is not None or self.now() >= until:
             return await self.release(hold)
         try:
             self._end_kept(hold)
@@ -331,17 +330,17 @@ class Engine:
             self.owe_keep(hold, until)
             raise
         if self._hooks is not None:
-            self._call_hook(self._hooks.released, hold.key, now() - hold._granted, held)
+            self._call_hook(self._hooks.released, hold.key, self.now() - hold._granted, held)
         return held
 
     async def _keep_now(self, hold: Hold, until: float) -> bool:
         """Tries for as long as a call may take. Then it continues in the background until `until`."""
         tries = 0
-        end = now() + self.timeout
+        end = self.now() + self.timeout
         # A renewal that the server runs after this EXTEND would shorten the lease.
-        while hold._lease.is_changing and now() < end:
+        while hold._lease.is_changing and self.now() < end:
             await self.runtime.sleep(PAUSE / 4)
-        is_unsure = hold._lease.is_changing or now() < hold._failed_at + LATE_COPY
+        is_unsure = hold._lease.is_changing or self.now() < hold._failed_at + LATE_COPY
         while True:
             try:
                 reply = await self._extend_until(hold, until)
@@ -349,7 +348,7 @@ class Engine:
                 tries += 1
                 if not kinds.is_retried(error):
                     raise kinds.typed(error, hold.key) from error
-                if now() >= end:
+                if self.now() >= end:
                     self.owe_keep(hold, until)
                     self.log.warning("the lock %s is kept for its period in the background: %s", hold.key, error)
                     return True
@@ -364,12 +363,12 @@ class Engine:
         request, grant = hold._request, hold._grant
 
         def words(way: Way) -> Words:
-            return way.extend(request, grant.token, max(1, math.ceil((until - now()) * 1000)))
+            return way.extend(request, grant.token, max(1, math.ceil((until - self.now()) * 1000)))
 
         for _ in range(3):
-            sent = now()
+            sent = self.now()
             reply = await self._send(request, grant, words)
-            if reply != 1 or now() <= sent + LATE_EXTEND:
+            if reply != 1 or self.now() <= sent + LATE_EXTEND:
                 break
         return reply
 
@@ -384,7 +383,7 @@ class Engine:
                 self.log.warning("the lock %s ended before it could be kept for its period", hold.key)
 
         self._end_kept(hold)
-        if now() + after < until:
+        if self.now() + after < until:
             self._debts.owe(until, settle, after)
 
     def _end_kept(self, hold: Hold) -> None:
@@ -414,7 +413,7 @@ class Engine:
         """Called once for each lost hold."""
         self.log.warning("%s", hold._lost)
         if self._hooks is not None:
-            hooks, held = self._hooks, now() - hold._granted
+            hooks, held = self._hooks, self.now() - hold._granted
             self.runtime.call_back(lambda: hooks.lost(hold.key, held, hold._lost))
         hold._stop_work()
         on_lost = hold._request.on_lost
@@ -426,7 +425,7 @@ class BoundHold(Hold):
     """A hold with the engine that extends, verifies and releases it."""
 
     def __init__(self, engine: Engine, manager: object, request: Request, grant: Grant, began: float) -> None:
-        super().__init__(manager, request, grant, began=began, pid=engine.pid, on_lost=engine.lost)
+        super().__init__(manager, request, grant, began=began, pid=engine.pid, now=engine.now, on_lost=engine.lost)
         self._engine = engine
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from ..errors import LockLost
-from .clock import now
+from .clock import Clock
 from .lease import Lease
 from .request import Request
 from .sessions import Session
@@ -51,6 +51,7 @@ class Hold:
         *,
         began: float,
         pid: int,
+        now: Clock,
         on_lost: Callable[["Hold"], None],
     ) -> None:
         """on_lost: called once, when the lock is lost."""
@@ -62,6 +63,7 @@ class Hold:
         self._session = grant.session
         self._session_ref: object = None  # a weak reference, like `_dropped`
         self._pid = pid
+        self._now = now
         self._on_lost = on_lost
         self._mutex = threading.Lock()
         self._began, self._granted = began, now()
@@ -92,7 +94,7 @@ class Hold:
         if self._lost is None and self._ended is None:
             if self._pid != os.getpid():
                 return LockLost(self.key, "it belongs to the parent process")
-            if now() >= self._lease.lost_at:
+            if self._now() >= self._lease.lost_at:
                 self._lose("its lease was not renewed in time")
         return self._lost
 
@@ -103,7 +105,7 @@ class Hold:
 
     def left(self) -> float:
         """The seconds for which the lock is certain to be held if no renewal succeeds; 0 if it is lost or released."""
-        return max(0.0, self._lease.lost_at - now()) if self.is_held else 0.0
+        return max(0.0, self._lease.lost_at - self._now()) if self.is_held else 0.0
 
     def check(self) -> None:
         """Raises LockLost unless the lock is certain to be held. Sends nothing: call it before each step of work."""
@@ -131,7 +133,7 @@ class Hold:
         with self._mutex:
             self._lease.extended(sent, lease, counts=is_done and self._lost is None)
             if not is_done:
-                self._failed_at = now()
+                self._failed_at = self._now()
 
     def _lose(self, why: str, *, gone: bool = False) -> None:
         """Call this if the lock ended without a release. gone: the server reported that it ended."""
@@ -161,7 +163,7 @@ class Hold:
     def _end(self) -> bool:
         """Marks the lock as released. Returns False if it already was."""
         with self._mutex:
-            first, self._ended = self._ended is None, now()
+            first, self._ended = self._ended is None, self._now()
             return first
 
     def _released_late(self) -> LockLost:

@@ -65,10 +65,18 @@ class Manager(Generic[L]):
         log = logger or logging.getLogger("serverlock")
         seconds = seconds_of(timeout, "timeout", "", 0.001)
         self._options = Options(seconds, bool(portable), bool(warn_without_module), hooks, log)
+        self._current: Engine | None = None
+        self._adopt(client)
+        self._set_up()
+
+    def _adopt(self, client: Raw) -> None:
+        """Checks and keeps the client."""
         self._client = client
         self._library = Library(client, is_async=self._is_async)
-        self._current: Engine | None = None
-        self._set_up()
+
+    def _build(self) -> Engine:
+        """A new engine for the client."""
+        raise NotImplementedError
 
     def _set_up(self) -> None:
         """Creates whatever else threads or asyncio need."""

@@ -3,7 +3,7 @@
 import threading
 
 from ..errors import LockUnavailable
-from .clock import now
+from .clock import Clock
 from .commands import Commands
 from .hold import Grant
 from .options import Options
@@ -18,9 +18,9 @@ DENIAL_VALID_FOR = 60.0
 
 
 class Module:
-    def __init__(self, wire: Wire, options: Options) -> None:
-        self._options = options
-        self._lua = Lua(wire, options.timeout)
+    def __init__(self, now: Clock, wire: Wire, options: Options) -> None:
+        self._now, self._options = now, options
+        self._lua = Lua(now, wire, options.timeout)
         self.commands = Commands()
         self._script, self._alone = Script(self._lua), Script(self._lua, alone=True)
         self._mutex = threading.Lock()
@@ -40,7 +40,7 @@ class Module:
         return self.script(request)
 
     def script(self, request: Request) -> Script:
-        return self._alone if request.is_plain and now() < self._denied_until else self._script
+        return self._alone if request.is_plain and self._now() < self._denied_until else self._script
 
     def polling(self, request: Request) -> Script:
         """For an attempt that cannot be notified. An attempt that does not queue never overtakes those that do."""
@@ -73,7 +73,7 @@ class Module:
             return way
         if error.code in ("NOPERM", "TRYAGAIN") and way is self._script and way.queues(request) and request.is_plain:
             if error.code == "NOPERM":
-                self._denied_until = now() + DENIAL_VALID_FOR
+                self._denied_until = self._now() + DENIAL_VALID_FOR
             return self._alone
         if error.code == "NOPERM" and way is self._alone:
             self._denied_until = 0.0  # the queue was not the cause
@@ -94,15 +94,15 @@ class Module:
         """Whether to try LOCK.*. If the module was missing, one attempt tries again every five seconds."""
         if self._missing_until:
             with self._mutex:
-                if now() < self._missing_until:
+                if self._now() < self._missing_until:
                     return False
-                self._missing_until = now() + ASK_AGAIN
+                self._missing_until = self._now() + ASK_AGAIN
         return True
 
     def _missed(self, error: ReplyError) -> None:
         with self._mutex:
             warns, self._options.warn_without_module = self._options.warn_without_module, False
-            self._missing_until = now() + ASK_AGAIN
+            self._missing_until = self._now() + ASK_AGAIN
         if warns:
             self._options.log.warning(
                 "the server has no LOCK.*: locks work through a script, in order of arrival; session, blocking waits "

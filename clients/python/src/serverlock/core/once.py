@@ -6,7 +6,6 @@ from typing import Any, Generic, Literal, TypeVar
 
 from ..errors import LockBadArgument, LockRefused, LockTimeout
 from . import kinds, ticks
-from .clock import now
 from .engine import LATE_EXTEND, BoundHold, Engine
 from .manager import check_names
 from .options import OnceOptions
@@ -106,10 +105,10 @@ async def acquire(engine: Engine, manager: object, schedule: Schedule, kind: typ
     try:
         estimate = await clock.read(request.key)
         if not schedule.rerun:
-            tick = ticks.tick_at(now() + estimate.offset, schedule.period)
+            tick = ticks.tick_at(engine.now() + estimate.offset, schedule.period)
             run = Run(tick, schedule.period, False, estimate, clock.margin, True)
             # It is never renewed.
-            request = replace(request, lease=max(LEAST_LEASE, run.lease_ends() - now()), max_hold=0.0)
+            request = replace(request, lease=max(LEAST_LEASE, run.lease_ends() - engine.now()), max_hold=0.0)
         hold = await engine.acquire(manager, request, kind)
         run = hold._run = _run_of(hold, schedule, estimate, await engine.margin(hold))
         if run.is_long:
@@ -133,9 +132,9 @@ async def _correct(engine: Engine, hold: BoundHold, run: Run) -> None:
     for _ in range(MOST_CORRECTIONS):
         if -ROUNDING <= hold._lease.ends_at - run.lease_ends() <= EXACT and took <= LATE_EXTEND:
             return
-        sent = now()
+        sent = engine.now()
         await engine.extend(hold, max(0.001, run.lease_ends() - sent))
-        took = now() - sent
+        took = engine.now() - sent
 
 
 def _run_of(hold: BoundHold, schedule: Schedule, estimate: Estimate, margin: float) -> Run:
@@ -151,7 +150,7 @@ async def finish(hold: OnceHold) -> bool:
     """Ends the hold of a body that succeeded: nobody else will run its tick. Returns whether it was held to the end."""
     engine, run = hold._engine, hold._run
     try:
-        if not run.is_long and (now() > run.estimate.asked + DRIFTS or not run.estimate.is_good):
+        if not run.is_long and (engine.now() > run.estimate.asked + DRIFTS or not run.estimate.is_good):
             try:
                 run.estimate = await engine.resources.clock.read(hold._request.key)
             except (ReplyError, ConnectionLost):

@@ -3,7 +3,6 @@ noticed after one piece."""
 
 from . import kinds
 from .asking import Asker
-from .clock import now
 from .hold import Grant
 from .waiting import SLACK
 from .way import No
@@ -38,7 +37,7 @@ async def wait_in_pieces(asker: Asker) -> Grant | None:
             if asker.own_connection is None:
                 await asker.take_connection()
             piece = max(0.001, min(asker.left(), _piece(asker)))
-            began = now()
+            began = asker.now()
             answer = await asker.ask(resources.module.commands, round(piece * 1000), None, piece + resources.timeout)
         except ConnectionLost as error:
             await asker.pause_after(error)
@@ -53,7 +52,7 @@ async def wait_in_pieces(asker: Asker) -> Grant | None:
         if isinstance(answer, Grant):
             if await _count_anew(asker, answer):
                 return answer
-        elif now() < began + piece - SLACK and asker.left() > SLACK:
+        elif asker.now() < began + piece - SLACK and asker.left() > SLACK:
             asker.is_known = False  # LOCK.CANCEL, or CLIENT UNBLOCK
             raise kinds.refused(request.name)
     if asker.left() <= 0:
@@ -70,8 +69,8 @@ def _piece(asker: Asker) -> float:
 async def _count_anew(asker: Asker, grant: Grant) -> bool:
     """The grant may be as old as the call. If the call took a long time, an EXTEND restarts the lease."""
     request, resources = asker.request, asker.resources
-    while now() >= grant.sent + request.lease / 3:
-        sent = now()
+    while asker.now() >= grant.sent + request.lease / 3:
+        sent = asker.now()
         try:
             words = request.extend(grant.token, request.lease_ms)
             reply = await resources.wire.call(request.key, words, resources.timeout)

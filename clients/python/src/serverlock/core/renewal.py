@@ -14,7 +14,6 @@ from collections.abc import Callable
 from logging import Logger
 from typing import TypeAlias
 
-from .clock import now
 from .debts import LONGEST_SLEEP, Debt
 from .hold import Hold
 from .module import Module
@@ -23,13 +22,11 @@ from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire
 
 Due: TypeAlias = "weakref.ref[Hold] | Callable[[], None]"
 
-# Threads and loops do not wake during a suspend, so while there are holds, the lease clock is read this often.
-LONGEST_NAP = 0.5
-
 
 class Timer:
     def __init__(self, runtime: Runtime, wire: Wire, module: Module, timeout: float, log: Logger) -> None:
         self._runtime, self._wire, self._module, self._timeout, self._log = runtime, wire, module, timeout, log
+        self._now = runtime.now
         self._mutex = threading.Lock()
         self._count = itertools.count()
         self._entries: list[tuple[float, int, Due]] = []
@@ -73,7 +70,7 @@ class Timer:
         # Reading `is_held` reports the loss of a hold whose lease has ended.
         holds = [hold for hold in _alive(refs) if hold.is_held]
         if holds:
-            first = min(hold._lease.lost_at for hold in holds) - now()
+            first = min(hold._lease.lost_at for hold in holds) - self._now()
             rest = [weakref.ref(hold) for hold in holds]
             self._runtime.later(max(0.0, first), lambda: self._report_losses(rest))
 
@@ -95,13 +92,13 @@ class Timer:
             self._woken.clear()
             while self.dropped:
                 await self.dropped.popleft()()
-            at = now()
+            at = self._now()
             with self._mutex:
                 entries = []
                 while self._entries and self._entries[0][0] <= at:
                     entries.append(heapq.heappop(self._entries)[1:])
                 self._awake_at = self._entries[0][0] if self._entries else at + LONGEST_SLEEP
-                longest = LONGEST_NAP if self._entries else LONGEST_SLEEP
+                longest = self._runtime.longest_nap if self._entries else LONGEST_SLEEP
             for number, due in entries:
                 if isinstance(due, weakref.ref):
                     self._inspect(number, due, at)
@@ -114,7 +111,7 @@ class Timer:
         hold = ref()
         if hold is None or number != hold._entry or not hold.is_held:
             return
-        is_due = at >= hold._lease.renew_at and hold._lease.may_renew(now()) and not hold._renewing
+        is_due = at >= hold._lease.renew_at and hold._lease.may_renew(self._now()) and not hold._renewing
         # This comes first: once the renewal has been sent, only the entry that it creates has an effect.
         self._schedule(hold, hold._lease.lost_at)
         if is_due:
@@ -137,7 +134,7 @@ class Timer:
         holds = [hold for hold in holds if hold.is_held]
         if not holds:
             return
-        sent = now()
+        sent = self._now()
         left = min(hold._lease.lost_at for hold in holds) - sent
         timeout = max(0.05, min(self._timeout, left / 2))
         holds = [hold for hold in holds if hold._extending(sent, hold._request.lease)]
@@ -177,7 +174,7 @@ class Timer:
             hold._lose("somebody else has taken it", gone=True)
         else:
             self._log.warning("renewing the lock %s failed; trying again: %s", hold.key, reply)
-            self._schedule(hold, min(hold._lease.lost_at, now() + max(hold._lease.seconds / 20, 0.01)))
+            self._schedule(hold, min(hold._lease.lost_at, self._now() + max(hold._lease.seconds / 20, 0.01)))
 
 
 def _alive(refs: "list[weakref.ref[Hold]]") -> list[Hold]:

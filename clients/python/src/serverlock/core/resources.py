@@ -16,12 +16,12 @@ class Resources:
         self.runtime, self.wire = runtime, wire
         self.timeout, self.log = options.timeout, options.log
         self.debts = Debts(runtime)
-        self.module = Module(wire, options)
+        self.module = Module(runtime.now, wire, options)
         self.clock = ServerClock(runtime, wire, self.timeout)
         self.subscription = Subscription(runtime, wire, self.timeout, self.log)
         self.connections = Connections(runtime, wire, self.timeout)
         self.sessions = Sessions(runtime, wire, self.debts, self.timeout)
-        self.blocking = Blocking(wire, self.timeout, self.debts.owe)
+        self.blocking = Blocking(runtime.now, wire, self.timeout, self.debts.owe)
         self.notifies = True  # until the server refuses NOTIFY
         self.notify_works = False
         self.is_closed = False

@@ -9,7 +9,7 @@ import random
 from functools import cache
 from importlib.resources import files
 
-from .clock import now
+from .clock import Clock
 from .request import Request
 from .way import Answer, Call, No, Place, fenced, read
 from .wire import ConnectionLost, Reply, ReplyError, Wire, Word, Words
@@ -51,8 +51,8 @@ def digest() -> str:
 class Lua:
     """The script: whether the server has it, and the arguments that all calls share."""
 
-    def __init__(self, wire: Wire, timeout: float) -> None:
-        self._wire, self._timeout = wire, timeout
+    def __init__(self, now: Clock, wire: Wire, timeout: float) -> None:
+        self._now, self._wire, self._timeout = now, wire, timeout
         self.is_loaded = False
         self._retention = -1
         self._asked = -POLICY_VALID_FOR
@@ -63,9 +63,9 @@ class Lua:
 
     async def ask_policy(self, key: bytes) -> None:
         """A volatile policy may evict keys with an expiry, so locks get none then, nor if INFO is not allowed."""
-        if now() < self._asked + POLICY_VALID_FOR:
+        if self._now() < self._asked + POLICY_VALID_FOR:
             return
-        self._asked = now()
+        self._asked = self._now()
         try:
             reply = await self._wire.call(key, ("INFO", "memory"), self._timeout)
         except ReplyError:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from . import kinds
-from .clock import now
 from .semaphore import Semaphore
 from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire
 
@@ -40,6 +39,7 @@ class Asking:
 class ServerClock:
     def __init__(self, runtime: Runtime, wire: Wire, timeout: float) -> None:
         self._runtime, self._wire, self._timeout = runtime, wire, timeout
+        self._now = runtime.now
         self._asking = Semaphore(runtime, 1)
         # By key in a cluster, because each of its servers has its own clock.
         self._known: dict[bytes, Estimate] = {}
@@ -67,7 +67,7 @@ class ServerClock:
 
     def _fresh(self, place: bytes) -> Estimate | None:
         found = self._known.get(place)
-        return found if found is not None and now() < found.asked + VALID_FOR else None
+        return found if found is not None and self._now() < found.asked + VALID_FOR else None
 
     async def _ask(self, key: bytes, place: bytes) -> Estimate:
         """Asks, unless another caller has just done so. Asks twice if the reply is lost or slow."""
@@ -93,24 +93,24 @@ class ServerClock:
         return made
 
     async def _call(self, key: bytes) -> Estimate:
-        sent = now()
+        sent = self._now()
         reply = await self._wire.call(key, ("TIME",), self._timeout)
-        return estimate_of(reply, sent, now())
+        return estimate_of(reply, sent, self._now())
 
     async def read_margin(self, ask: Callable[[], Coroutine[None, None, float | None]]) -> float:
         """`ask` returns the margin, or None if the server does not say."""
 
         async def ask_once() -> None:
-            if now() < self._margin_asked + VALID_FOR:
+            if self._now() < self._margin_asked + VALID_FOR:
                 return
             try:
                 margin = await ask()
                 self._margin = USUAL_MARGIN if margin is None else margin
             except ReplyError:  # this user is not allowed to ask
                 pass
-            self._margin_asked = now()
+            self._margin_asked = self._now()
 
-        if now() >= self._margin_asked + VALID_FOR:
+        if self._now() >= self._margin_asked + VALID_FOR:
             try:
                 await self._one_by_one(ask_once)
             except ConnectionLost:

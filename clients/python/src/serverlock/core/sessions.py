@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Hashable
 from typing import Protocol
 
-from .clock import now
+from .clock import Clock
 from .debts import Debts
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
@@ -27,8 +27,8 @@ class Losable(Protocol):
 class Session:
     """A connection and its holds. The attempt that has taken it may call, once at a time."""
 
-    def __init__(self, connection: Connection, server: Hashable, taker: object) -> None:
-        self.connection, self.server, self.taker = connection, server, taker
+    def __init__(self, now: Clock, connection: Connection, server: Hashable, taker: object) -> None:
+        self._now, self.connection, self.server, self.taker = now, connection, server, taker
         self.holds: list[weakref.ref[Losable]] = []
         self._pending_until = 0.0
 
@@ -43,7 +43,7 @@ class Session:
 
     async def call(self, words: Words, timeout: float) -> Reply:
         """One exchange. An interrupted caller leaves the connection open: `settle` reads the reply later."""
-        self._pending_until = now() + timeout
+        self._pending_until = self._now() + timeout
         await self.connection.send(words)
         if not await self.connection.ready(timeout):
             await self.connection.close()
@@ -63,7 +63,7 @@ class Session:
             except ReplyError:
                 pass
             self._pending_until = 0.0
-        elif now() >= self._pending_until:
+        elif self._now() >= self._pending_until:
             await self.connection.close()
         else:
             raise ConnectionLost(TimeoutError("no reply yet"))
@@ -97,7 +97,7 @@ class Sessions:
                 return session
             await self.give_back(taker)
         connection = await self._wire.connect(key, self._timeout)
-        session = Session(connection, server, taker)
+        session = Session(self._runtime.now, connection, server, taker)
         with self._mutex:
             self._by_caller.setdefault(caller, []).append(session)
         return session

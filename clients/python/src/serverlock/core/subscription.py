@@ -9,7 +9,6 @@ import threading
 import weakref
 from logging import Logger
 
-from .clock import now
 from .wire import Connection, ConnectionLost, Flag, Reply, ReplyError, Runtime, Wire
 
 IDLE_PING = 3.0
@@ -46,6 +45,7 @@ class News:
 class Subscription:
     def __init__(self, runtime: Runtime, wire: Wire, timeout: float, log: Logger) -> None:
         self._runtime, self._wire, self._timeout, self._log = runtime, wire, timeout, log
+        self._now = runtime.now
         self._is_closed = False
         self._mutex = threading.Lock()
         # An attempt owns its entry, so nothing stays behind if a signal handler ends it in the middle of `unregister`.
@@ -72,14 +72,14 @@ class Subscription:
 
     async def ready(self, news: News, timeout: float) -> bool:
         """Waits until the connection is subscribed, or cannot be."""
-        end = now() + timeout
-        while not (self.is_up or self._is_closed) and self.refusal is None and (left := end - now()) > 0:
+        end = self._now() + timeout
+        while not (self.is_up or self._is_closed) and self.refusal is None and (left := end - self._now()) > 0:
             await news.wait(left)
         return self.is_up
 
     def send_again(self) -> None:
         """Makes all attempts ask again, spread over a second."""
-        at = now()
+        at = self._now()
         with self._mutex:
             waiting = list(self._by_id.values())
         for news in waiting:

@@ -6,7 +6,6 @@ it, or the manager may not subscribe, that time is short: the attempt polls.
 
 from . import kinds
 from .asking import Asker
-from .clock import now
 from .hold import Grant
 from .subscription import News
 from .way import No, Place, Way
@@ -73,12 +72,12 @@ class Waiter:
     async def _message(self, again: float) -> str | None:
         """Returns when it is time to ask again, with the message that prompted it, if any."""
         asker, subscription, news = self._asker, self._subscription, self._news
-        asked = now()
+        asked = asker.now()
         while True:
             asker.check_open()
             pause = again if subscription.is_up else min(again, RESEND_DOWN)
             at = min(asked + pause, asker.deadline, news.again_at if news is not None else asker.deadline)
-            if (left := at - now()) <= 0:
+            if (left := at - asker.now()) <= 0:
                 return None
             if news is None:
                 await self._resources.runtime.sleep(left)

@@ -137,6 +137,14 @@ class Worker(Protocol):
 class Runtime(Protocol):
     """Threads, or asyncio."""
 
+    @property
+    def now(self) -> Callable[[], float]:
+        """The clock for leases. Whatever waits in the core waits on this clock."""
+
+    @property
+    def longest_nap(self) -> float:
+        """How often that clock is read while there are holds, in seconds: nothing wakes during a suspend."""
+
     def caller(self) -> Hashable:
         """The thread or task that is running."""
 

@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from ..core.campaign import PIECE, Campaign, Leadership, leader_of
 from ..core.manager import Manager, check_names
 from ..core.options import LeaderOptions
 from ..core.request import Duration, Key, request_of
+from ..core.wire import Flag
 from .held import Held
-from .runtime import run
+from .runtime import Runtime, run
 
 
 def ignore(token: int) -> None:
@@ -36,6 +37,7 @@ class Leader:
         self._locks = locks
         self._on_elected, self._on_lost = on_elected, on_lost
         self._stopped = threading.Event()
+        self._observers: list[Flag] = []
         self._campaign: Campaign[Held] | None = None
         self._thread: threading.Thread | None = None
         check_names(options, LeaderOptions.__optional_keys__)
@@ -49,15 +51,18 @@ class Leader:
         return hold.token if hold is not None and hold.is_held else None
 
     def start(self) -> "Leader":
-        campaign = Campaign(self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost)
+        engine = self._locks._engine()
+        campaign = Campaign(engine, self._locks, self._request, Held, self._on_elected, self._on_lost)
         self._campaign = campaign
-        self._thread = threading.Thread(target=lambda: run(campaign.run), name="serverlock leader", daemon=True)
+        self._thread = cast(Runtime, engine.runtime).thread(lambda: run(campaign.run), "serverlock leader")
         self._thread.start()
         return self
 
     def stop(self, timeout: float | None = None) -> None:
         """Steps down for good, and waits until that is done. A campaign that is waiting for the lock ends later."""
         self._stopped.set()
+        for flag in tuple(self._observers):
+            flag.set()
         if self._campaign is not None:
             leads = self._campaign.hold is not None
             self._campaign.stop()
@@ -72,12 +77,17 @@ class Leader:
     def observe(self) -> Iterator[Leadership]:
         """Yields the current leader, then each change, until `stop`. Asks the server three times per lease."""
         before: Leadership | None = None
-        while not self._stopped.is_set():
-            now = run(lambda: leader_of(self._locks._engine(), self._request.key))
-            if now != before:
-                before = now
-                yield now
-            self._stopped.wait(self._request.lease / 3)
+        flag = self._locks._engine().runtime.flag()
+        self._observers.append(flag)
+        try:
+            while not self._stopped.is_set():
+                now = run(lambda: leader_of(self._locks._engine(), self._request.key))
+                if now != before:
+                    before = now
+                    yield now
+                run(lambda: flag.wait(self._request.lease / 3))
+        finally:
+            self._observers.remove(flag)
 
     def __enter__(self) -> "Leader":
         return self.start()

@@ -49,10 +49,13 @@ class Locks(Manager["Lock"]):
             self._mutex = threading.Lock()
         with self._mutex:
             if self._current is None or self._current.pid != os.getpid():
-                runtime = Runtime()
-                self._current = Engine(runtime, Wire(self._client, self._library, runtime), self._options)
+                self._current = self._build()
                 weakref.finalize(self, _close, self._current)
             return self._current
+
+    def _build(self) -> Engine:
+        runtime = Runtime()
+        return Engine(runtime, Wire(self._client, self._library, runtime), self._options)
 
     @shows(OnceOptions)
     def once(

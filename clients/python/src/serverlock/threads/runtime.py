@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
+from ..core.clock import LONGEST_NAP, Clock, now
 from ..core.wire import Connection
 
 T = TypeVar("T")
@@ -111,6 +112,8 @@ class Callbacks:
 
 
 class Runtime:
+    now: Clock = staticmethod(now)
+    longest_nap = LONGEST_NAP
     linger = 2.0
 
     def __init__(self) -> None:
@@ -131,6 +134,10 @@ class Runtime:
         self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
         return Worker(work, name, more)
+
+    def thread(self, work: Callable[[], object], name: str) -> threading.Thread:
+        """A thread that the caller starts. It does not keep the process alive."""
+        return threading.Thread(target=work, name=name, daemon=True)
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         await work()

@@ -1,0 +1,15 @@
+"""A lock server in memory, for the unit tests of applications.
+
+    from serverlock import testing
+
+    server = testing.Server()
+    locks = server.locks()     # pass it to the code under test, in the place of serverlock.Locks(client)
+    server.clock.advance(30)   # time stands still until the test moves it
+
+`serverlock.testing.aio` is the same for asyncio.
+"""
+
+from .thread_clock import Clock
+from .threads import Server
+
+__all__ = ["Clock", "Server"]

@@ -12,9 +12,12 @@ import { ConnectionLost, isTransient, ReplyError, read, typed } from './failures
 import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
 import { Keeping } from './keeping.js';
+import { TAKEN } from './lease.js';
 import type { Hooks, LockOptions } from './options.js';
 import { MARGIN, Portable } from './portable.js';
 import { Timer } from './renewal.js';
+import type { ClientOptions } from './renewal-client.js';
+import { RenewalThread } from './renewal-thread.js';
 import type { Request } from './request.js';
 import { ServerClock } from './server-clock.js';
 import { Sessions } from './sessions.js';
@@ -35,7 +38,7 @@ const STILL_RUNS = 2000;
 
 export class Engine {
   readonly timeout: number;
-  readonly timer: Timer;
+  readonly timer: Timer<Held>;
   readonly subscription: Subscription;
   readonly connections: Connections;
   readonly blocking: Blocking;
@@ -43,6 +46,7 @@ export class Engine {
   readonly portable: Portable;
   readonly serverClock: ServerClock;
   readonly #keeping: Keeping;
+  readonly #thread: RenewalThread | undefined;
   /** The holds of the scopes around the running call. Code started in a scope may outlive it. */
   readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
   readonly callers = new Callers();
@@ -59,6 +63,8 @@ export class Engine {
   constructor(
     readonly wire: Wire,
     readonly options: Settings,
+    /** The client of a thread that renews, if one does. */
+    forThread?: ClientOptions,
   ) {
     this.timeout = options.timeout;
     const reach = { wire, timeout: options.timeout };
@@ -70,6 +76,14 @@ export class Engine {
     this.portable = new Portable(reach, this.subscription);
     this.serverClock = new ServerClock(reach);
     this.#keeping = new Keeping(this, STILL_RUNS);
+    if (forThread) this.#thread = new RenewalThread(this, forThread);
+  }
+
+  /** A lock that a thread renews must end at some time, even if the loop hangs. */
+  checkRenewal(request: Request): void {
+    if (!this.#thread || request.maxHold < Infinity) return;
+    const why = 'renewed in a thread, a loop that hangs would hold the lock forever';
+    throw new LockBadArgumentError(request.name, `maxHold is missing: ${why}`);
   }
 
   warn(text: string): void {
@@ -156,6 +170,7 @@ export class Engine {
       if (error instanceof LockError) this.callBack(() => this.options.hooks.refused?.(request.name, waited, error));
       throw error;
     }
+    if (!isBackground) this.#thread?.add(held); // a leader that hangs must step down
     this.timer.add(held);
     if (this.options.hooks.granted) this.callBack(() => this.options.hooks.granted?.(request.name, held.waited));
     return held;
@@ -229,14 +244,14 @@ export class Engine {
   async extend(held: Held, lease: number): Promise<void> {
     held.check();
     const sent = now();
-    held._extending(sent, lease);
+    held._lease.extending(sent, lease);
     let reply: unknown;
     try {
       reply = await this.#ask(held, (form, send) =>
         held._flights.add(form.extend(held._request, held.token, lease, send)),
       );
     } finally {
-      held._extended(sent, lease, reply === 1);
+      held._lease.extended(sent, lease, reply === 1);
       this.timer.add(held);
     }
     if (reply !== 1) this.#taken(held);
@@ -272,7 +287,7 @@ export class Engine {
   }
 
   #taken(held: Held): never {
-    held._lose('somebody else has taken it', true);
+    held._lose(TAKEN, true);
     held.check();
     throw held._over();
   }
@@ -300,8 +315,7 @@ export class Engine {
       return held.isHeld;
     }
     const wasLost = held.lost !== undefined;
-    held._ended = true;
-    this.timer.forget();
+    this.#end(held);
     const request = held._request;
     const wait = held._granted + request.atLeast - now();
     let inTime = false;
@@ -315,6 +329,12 @@ export class Engine {
     if (this.options.hooks.released)
       this.callBack(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
     return inTime;
+  }
+
+  #end(held: Held): void {
+    held._ended = true;
+    this.timer.forget();
+    this.#thread?.forget(held);
   }
 
   /** Sends RELEASE until answered, for as long as a call may take; then in the background until the lease ends. */
@@ -334,7 +354,7 @@ export class Engine {
 
   /** A release that was sent twice may find its own work already done. */
   #wasHeld(held: Held, reply: unknown, sentTwice: boolean): boolean {
-    return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lostAt);
+    return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lease.lostAt);
   }
 
   async #releaseAgain(held: Held, first: ReplyError | ConnectionLost, end: number): Promise<boolean> {
@@ -344,11 +364,11 @@ export class Engine {
         tries += 1;
         if (!isTransient(error)) throw typed(error, request.name);
         const settled = error instanceof ConnectionLost ? error.settled : undefined;
-        if (settled || now() >= Math.min(end, held._lostAt)) {
+        if (settled || now() >= Math.min(end, held._lease.lostAt)) {
           // The copy in flight may do the work. Then the one in the background finds nothing to do.
-          this.timer.owe(held._sent + held._lease, this.#settling(held));
+          this.timer.owe(held._lease.end, this.#settling(held));
           this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
-          return now() < held._lostAt;
+          return now() < held._lease.lostAt;
         }
         await new Promise((resolve) => setTimeout(resolve, 20 * tries));
       }
@@ -387,8 +407,7 @@ export class Engine {
    */
   async keep(held: Held, until: number, isLong: boolean): Promise<boolean> {
     if (held.lost || now() >= until) return this.release(held, true);
-    held._ended = true;
-    this.timer.forget();
+    this.#end(held);
     const inTime = isLong || (await this.#keeping.keep(held, until));
     if (this.options.hooks.released)
       this.callBack(() => this.options.hooks.released?.(held.key, now() - held._granted, inTime));
@@ -398,9 +417,8 @@ export class Engine {
   /** Releases a hold's lock in the background. */
   giveUp(held: Held): void {
     if (held._ended) return;
-    held._ended = true;
-    this.timer.forget();
-    this.timer.owe(held._sent + held._lease, this.#settling(held));
+    this.#end(held);
+    this.timer.owe(held._lease.end, this.#settling(held));
   }
 
   /** What the server adds to the hold's leases. */
@@ -410,6 +428,7 @@ export class Engine {
 
   /** Called once for each lost hold. */
   lost(held: Held, error: LockLostError): void {
+    this.#thread?.forget(held);
     this.warn(error.message);
     this.callBack(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
     this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
@@ -474,6 +493,7 @@ export class Engine {
     this.connections.close();
     this.blocking.end();
     this.sessions.close();
+    this.#thread?.close();
     this.timer.close();
   }
 }

@@ -16,7 +16,7 @@ const PAUSE = 20;
 /** What keeping needs from the manager. */
 export interface Extender {
   readonly timeout: number;
-  readonly timer: Timer;
+  readonly timer: Timer<Held>;
   /** Sends an EXTEND in the hold's form. Rejects with ReplyError or ConnectionLost. */
   sendExtend(held: Held, lease: number, timeout: number): Promise<unknown>;
   /** Notes that the module is gone. */

@@ -155,7 +155,7 @@ export class Once {
   ): Promise<{ held: HeldOnce; run: TickRun }> {
     held._isReentrant = false;
     const { period, reruns } = this.#schedule;
-    const [sent, before] = [held._sent, held.predecessor];
+    const [sent, before] = [held._lease.sent, held.predecessor];
     // The server granted it between two moments. If a kept lease had to end first, its window has ended by the later.
     const tick = tickAt(held._granted + clock.offset, period);
     const granted = sent + clock.offset - clock.doubt;
@@ -173,7 +173,7 @@ export class Once {
    */
   async #correct(held: Held, run: TickRun, took: number): Promise<void> {
     for (let tries = 0; tries < MOST_CORRECTIONS; tries += 1) {
-      const late = held._sent + held._lease - leaseEnds(run);
+      const late = held._lease.end - leaseEnds(run);
       if (late >= -ROUNDING && late <= EXACT && took <= LATE_EXTEND) return;
       const sent = now();
       await this.#engine.extend(held, Math.max(1, Math.ceil(leaseEnds(run) - sent)));

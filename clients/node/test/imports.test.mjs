@@ -11,16 +11,16 @@ const ts = createRequire(`${process.env.SERVERLOCK}/`)('typescript');
 const src = join(import.meta.dirname, '../src');
 
 const LAYERS = [
-  ['clock', 'errors', 'owner', 'semaphore', 'slot', 'ticks'],
-  ['checks', 'failures'],
+  ['errors', 'lease', 'owner', 'semaphore', 'shared', 'slot', 'ticks'],
+  ['checks', 'clock', 'failures', 'thread-lease'],
   ['flights', 'terms', 'wire'],
   ['blocking', 'connections', 'ioredis', 'node-redis', 'server-clock', 'sessions', 'subscription'],
-  ['request'],
+  ['renewal-client', 'request'],
   ['callers', 'form', 'replicas'],
   ['commands', 'hold', 'portable'],
   ['options', 'renewal', 'resources'],
-  ['keeping', 'waiting'],
-  ['attempt'],
+  ['keeping', 'renewal-worker', 'waiting'],
+  ['attempt', 'renewal-thread'],
   ['engine'],
   ['leader', 'once'],
   ['locks'],

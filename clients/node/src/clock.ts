@@ -75,3 +75,32 @@ export function borrowClock({ memory, ahead }: SharedClock): void {
   read = () => systemTime() - ahead;
   [gained, base] = [shared.get(0), shared.get(1)];
 }
+
+/** Ends what `after` began. */
+export type Cancel = () => void;
+
+/** The time of a manager. */
+export interface Clock {
+  now(): number;
+  /** How long timers may sleep at most, because they stop while the machine is suspended. */
+  readonly longestNap: number;
+  /** Calls the work after that many milliseconds. Only with `keepsAlive` does that keep the process alive. */
+  after(ms: number, work: () => void, keepsAlive?: boolean): Cancel;
+}
+
+const LONGEST_TIMEOUT = 2_000_000_000;
+
+export const CLOCK: Clock = {
+  now,
+  longestNap: 1000,
+  after(ms, work, keepsAlive = false) {
+    const timer = setTimeout(work, Math.min(Math.max(0, ms), LONGEST_TIMEOUT));
+    if (!keepsAlive) timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+export const pause = (clock: Clock, ms: number, keepsAlive = false): Promise<void> =>
+  new Promise((resolve) => {
+    clock.after(ms, resolve, keepsAlive);
+  });

@@ -1,7 +1,7 @@
 /** One grant, as its holder sees it: how long it is valid by the holder's own clock, and whether it was lost. */
 
 import { type Key, msOf } from './checks.js';
-import { now } from './clock.js';
+import type { Clock } from './clock.js';
 import { LockLostError } from './errors.js';
 import { Flights } from './flights.js';
 import type { Form } from './form.js';
@@ -42,6 +42,7 @@ export interface Grant {
 
 /** @internal What a hold's methods need from the manager. */
 export interface Keeper {
+  readonly clock: Clock;
   release(held: Held): Promise<boolean>;
   extend(held: Held, lease: number): Promise<void>;
   verify(held: Held): Promise<number>;
@@ -74,7 +75,7 @@ export class Held {
 
   /** @internal */ readonly _keeper: Keeper;
   /** @internal */ readonly _request: Request;
-  /** @internal */ readonly _granted = now();
+  /** @internal */ readonly _granted: number;
   /** @internal */ _lease: Lease;
   /** @internal Calls of `acquire` that have not been followed by a `release`. */ _entries = 1;
   /** @internal Whether its caller may get it again: not that of `once`. */ _isReentrant = true;
@@ -93,6 +94,7 @@ export class Held {
   private constructor(keeper: Keeper, request: Request, grant: Grant, began: number) {
     this._keeper = keeper;
     this._request = request;
+    this._granted = keeper.clock.now();
     this.token = grant.token;
     this.predecessor = grant.predecessor;
     this.waited = this._granted - began;
@@ -115,7 +117,7 @@ export class Held {
   get lost(): LockLostError | undefined {
     if (!this.#lost && !this._ended) {
       if (this._lease.isGone) this._lose(TAKEN, true);
-      else if (now() >= this._lease.lostAt) this._lose('its lease was not renewed in time');
+      else if (this._keeper.clock.now() >= this._lease.lostAt) this._lose('its lease was not renewed in time');
     }
     return this.#lost;
   }
@@ -136,7 +138,7 @@ export class Held {
 
   /** The milliseconds for which the lock is certain to be held if no renewal succeeds; 0 if it is lost or released. */
   left(): number {
-    return this.isHeld ? Math.max(0, this._lease.lostAt - now()) : 0;
+    return this.isHeld ? Math.max(0, this._lease.lostAt - this._keeper.clock.now()) : 0;
   }
 
   /** Throws LockLostError unless the lock is certain to be held. Sends nothing: call it before each step of work. */
@@ -181,7 +183,7 @@ export class Held {
 
   /** @internal The EXTENDs that the server may still run. Created on demand: most holds are never extended. */
   get _flights(): Flights {
-    this.#flights ??= new Flights();
+    this.#flights ??= new Flights(this._keeper.clock);
     return this.#flights;
   }
 

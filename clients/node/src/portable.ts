@@ -6,7 +6,6 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { now } from './clock.js';
 import { ReplyError } from './failures.js';
 import type { Form, Send } from './form.js';
 import type { Request } from './request.js';
@@ -115,7 +114,7 @@ return {redis.call(unpack(ARGV, 2))}`;
 
   /** Whether calls name only the lock. */
   #isAlone(request: Request): boolean {
-    return request.namesAndQueues === undefined || (request.mayBeAlone && now() < this.#deniedUntil);
+    return request.namesAndQueues === undefined || (request.mayBeAlone && this.#reach.clock.now() < this.#deniedUntil);
   }
 
   /** `alone`: the arguments if the call names only the lock. */
@@ -127,7 +126,7 @@ return {redis.call(unpack(ARGV, 2))}`;
       if (!(isReply(error, 'NOPERM', 'TRYAGAIN') && request.mayBeAlone)) throw error;
       const reply = await this.#run(request.names, name, alone, send);
       // The lock is allowed, so the queue was denied.
-      if (error.code === 'NOPERM') this.#deniedUntil = now() + DENIAL_VALID_FOR;
+      if (error.code === 'NOPERM') this.#deniedUntil = this.#reach.clock.now() + DENIAL_VALID_FOR;
       return reply;
     }
   }
@@ -154,7 +153,7 @@ return {redis.call(unpack(ARGV, 2))}`;
 
   /** A volatile policy could evict a key with an expiry, so locks get none then, nor if INFO is not allowed. */
   async prepare(request: Request, send = this.#toServerOf(request)): Promise<void> {
-    if (now() < this.#asked + POLICY_VALID_FOR) return;
+    if (this.#reach.clock.now() < this.#asked + POLICY_VALID_FOR) return;
     let reply: unknown;
     try {
       reply = await send(['INFO', 'memory']);
@@ -162,7 +161,7 @@ return {redis.call(unpack(ARGV, 2))}`;
       if (!(error instanceof ReplyError)) throw error;
       reply = '';
     }
-    this.#asked = now();
+    this.#asked = this.#reach.clock.now();
     this.#retention = /maxmemory_policy:(?!volatile)/.test(String(reply)) ? RETENTION : -1;
   }
 }

@@ -3,7 +3,7 @@
  */
 
 import { parentPort, workerData } from 'node:worker_threads';
-import { borrowClock, now, type SharedClock } from './clock.js';
+import { borrowClock, CLOCK, now, type SharedClock } from './clock.js';
 import { COMMANDS } from './commands.js';
 import type { ReplyError } from './failures.js';
 import { Flights } from './flights.js';
@@ -67,7 +67,7 @@ class Hold implements Renewable {
   readonly _lease: WrittenLease;
   readonly _isOnLoop = true;
   readonly token: number;
-  readonly flights = new Flights();
+  readonly flights = new Flights(CLOCK);
   form: Form;
   _renewing = false;
   _entry = 0;
@@ -110,6 +110,7 @@ class Hold implements Renewable {
 
 class Renewals implements Renewer<Hold> {
   readonly isClosed = false;
+  readonly clock = CLOCK;
   readonly timeout: number;
   readonly #mayUseScript: boolean;
   readonly #wire: Wire;
@@ -124,7 +125,7 @@ class Renewals implements Renewer<Hold> {
     this.timeout = timeout;
     this.#mayUseScript = portable;
     this.#wire = wireFrom(client);
-    this.#portable = new Portable({ wire: this.#wire, timeout }, { refusal: undefined });
+    this.#portable = new Portable({ wire: this.#wire, timeout, clock: CLOCK }, { refusal: undefined });
     this.#tell = tell;
   }
 

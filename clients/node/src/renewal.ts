@@ -3,7 +3,7 @@
  * dropped hold is not renewed. Debts are releases and cancellations that failed; each is retried until it works.
  */
 
-import { now } from './clock.js';
+import type { Cancel, Clock } from './clock.js';
 import { ConnectionLost, isTransient, ReplyError } from './failures.js';
 import { type Lease, TAKEN } from './lease.js';
 
@@ -24,6 +24,7 @@ export interface Renewable {
 
 /** What renewal needs from the manager. */
 export interface Renewer<Held extends Renewable> {
+  readonly clock: Clock;
   readonly isClosed: boolean;
   readonly timeout: number;
   /** Resends the lease. It must not refer to the hold while it waits for the reply. */
@@ -36,15 +37,12 @@ export interface Renewer<Held extends Renewable> {
 type Work = () => void;
 type Entry<Held extends Renewable> = [at: number, number: number, what: WeakRef<Held> | Work];
 
-/** Node's timers stop while the machine is suspended. With this limit, a loss is noticed soon after a resume. */
-const LONGEST = 1000;
-
 export class Timer<Held extends Renewable> {
   readonly #renewer: Renewer<Held>;
   #heap: Entry<Held>[] = [];
   #count = 0;
   #dead = 0;
-  #timer: NodeJS.Timeout | undefined;
+  #cancel: Cancel | undefined;
   #wakesAt = Infinity;
 
   constructor(renewer: Renewer<Held>) {
@@ -79,8 +77,8 @@ export class Timer<Held extends Renewable> {
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
-      if (isOurs && isTransient(error) && now() < until && !this.#renewer.isClosed)
-        this.later(now() + 250, () => this.owe(until, debt));
+      if (isOurs && isTransient(error) && this.#renewer.clock.now() < until && !this.#renewer.isClosed)
+        this.later(this.#renewer.clock.now() + 250, () => this.owe(until, debt));
     });
   }
 
@@ -101,15 +99,15 @@ export class Timer<Held extends Renewable> {
   #set(): void {
     const first = this.#heap[0];
     if (!first || first[0] >= this.#wakesAt) return;
-    clearTimeout(this.#timer);
+    this.#cancel?.();
     this.#wakesAt = first[0];
-    this.#timer = setTimeout(() => this.#run(), Math.min(LONGEST, Math.max(0, first[0] - now())));
-    this.#timer.unref();
+    const { clock } = this.#renewer;
+    this.#cancel = clock.after(Math.min(clock.longestNap, first[0] - clock.now()), () => this.#run());
   }
 
   #run(): void {
     this.#wakesAt = Infinity;
-    const time = now();
+    const time = this.#renewer.clock.now();
     while (this.#heap[0] && this.#heap[0][0] <= time) {
       const [, number, what] = this.#pop();
       if (typeof what === 'function') what();
@@ -130,7 +128,7 @@ export class Timer<Held extends Renewable> {
 
   async #renew(ref: WeakRef<Held>): Promise<void> {
     const renewer = this.#renewer;
-    const sent = now();
+    const sent = this.#renewer.clock.now();
     let reply: unknown;
     {
       const held = ref.deref();
@@ -152,7 +150,10 @@ export class Timer<Held extends Renewable> {
     } else {
       if (reply instanceof ReplyError) renewer.missed(held, reply);
       renewer.warn(`renewing the lock ${held.key} failed; trying again: ${String(reply)}`);
-      this.#again(held, Math.min(held._lease.lostAt, now() + Math.max(held._lease.length / 20, 10)));
+      this.#again(
+        held,
+        Math.min(held._lease.lostAt, this.#renewer.clock.now() + Math.max(held._lease.length / 20, 10)),
+      );
     }
   }
 

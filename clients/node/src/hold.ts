@@ -8,6 +8,7 @@ import type { Form } from './form.js';
 import { Lease, TAKEN } from './lease.js';
 import type { Request } from './request.js';
 import type { SessionConnection } from './sessions.js';
+import type { Wire } from './wire.js';
 
 /** A holder that never released the lock: its work may be half done. */
 export interface Predecessor {
@@ -42,6 +43,7 @@ export interface Grant {
 
 /** @internal What a hold's methods need from the manager. */
 export interface Keeper {
+  readonly wire: Wire;
   readonly clock: Clock;
   release(held: Held): Promise<boolean>;
   extend(held: Held, lease: number): Promise<void>;

@@ -120,9 +120,14 @@ export class Locks extends Describing {
       hooks,
       warn: options.warn,
     };
-    this.#wire = wireOf(client);
+    this.#wire = this._wireOf(client);
     const forThread = renewal === 'thread' ? clientOptionsOf(client, this.#wire) : undefined;
     this.#engine = new Engine(this.#wire, settings, forThread);
+  }
+
+  /** @internal */
+  _wireOf(client: unknown): Wire {
+    return wireOf(client);
   }
 
   /**

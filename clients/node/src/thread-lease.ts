@@ -58,7 +58,7 @@ export class ReadLease extends Lease {
   /** The length that the thread sets. */
   readonly #renewed: number;
   readonly #told: Told;
-  /** What the thread had written when it was last read. */
+  /** The memory, as last read. */
   #sent = 0;
   #confirmed = 0;
   /** Whether the reply to the EXTEND of `#sent` is missing. */

@@ -15,7 +15,10 @@ const LAYERS = [
   ['checks', 'clock', 'failures', 'thread-lease'],
   ['flights', 'terms', 'wire'],
   ['blocking', 'connections', 'ioredis', 'node-redis', 'server-clock', 'sessions', 'subscription'],
-  ['renewal-client', 'request'],
+  ['memory-lock', 'memory-time', 'renewal-client', 'request'],
+  ['memory-table'],
+  ['memory-commands'],
+  ['memory-wire'],
   ['callers', 'form', 'replicas'],
   ['commands', 'hold', 'portable'],
   ['options', 'renewal', 'resources'],
@@ -24,7 +27,7 @@ const LAYERS = [
   ['engine'],
   ['leader', 'once'],
   ['locks'],
-  ['index', 'redlock'],
+  ['index', 'redlock', 'testing'],
 ];
 
 /** The files that a file imports from or exports from. */

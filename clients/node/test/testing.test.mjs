@@ -228,6 +228,25 @@ test('an expired lease passes the lock on, and its holder finds out', async () =
   assert.equal(await held.release(), false);
 });
 
+test('others get the lock a margin after the lease, or at once if the test ends it', async () => {
+  for (const ends of [1000, 0]) {
+    await locks.lock('a', 1000, { maxHold: 1 }).acquire();
+    if (!ends) server.expire('a');
+    let granted;
+    void other
+      .lock('a', 1000, { wait: HOUR, maxHold: 1 })
+      .acquire()
+      .then((held) => {
+        granted = held;
+      });
+    await server.clock.advance(ends && 1999);
+    assert.equal(granted !== undefined, !ends);
+    await server.clock.advance(ends && 1);
+    assert(granted.isHeld);
+    await granted.release();
+  }
+});
+
 test('only an expired lock is recovered', async () => {
   assert.match(
     (

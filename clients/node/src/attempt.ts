@@ -5,7 +5,7 @@
  */
 
 import { randomInt } from 'node:crypto';
-import { now } from './clock.js';
+import { pause } from './clock.js';
 import { COMMANDS } from './commands.js';
 import { type LockError, LockUnavailableError } from './errors.js';
 import { ConnectionLost, isTransient, ReplyError, read, refused, timedOut, typed } from './failures.js';
@@ -16,7 +16,7 @@ import type { Request } from './request.js';
 import type { Resources } from './resources.js';
 import type { SessionConnection } from './sessions.js';
 import type { News } from './subscription.js';
-import { type Asking, type Queued, RESEND, sleep, Waiting } from './waiting.js';
+import { type Asking, type Queued, RESEND, Waiting } from './waiting.js';
 import { type Connection, fieldsOf, type Words } from './wire.js';
 
 /** The pause of an attempt that polls, in milliseconds. */
@@ -37,7 +37,7 @@ const newId = (): string => String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1
 
 export class Attempt implements Asking {
   id = newId();
-  readonly began = now();
+  readonly began: number;
   connection: Connection | undefined;
   usesConnection: boolean;
   isAlone = false;
@@ -66,6 +66,7 @@ export class Attempt implements Asking {
     readonly isBackground = false,
     readonly signal?: AbortSignal,
   ) {
+    this.began = resources.clock.now();
     this.#deadline = this.began + request.wait;
     this.usesConnection = request.needsConnection;
   }
@@ -145,7 +146,7 @@ export class Attempt implements Asking {
       if (this.left <= 0) throw request.wait ? this.timedOut() : await this.#refused();
     }
     if (queues) return this.#waits.byNotify();
-    await this.unlessGivenUp(sleep(Math.min(pollPause(), this.left)));
+    await this.unlessGivenUp(pause(this.resources.clock, Math.min(pollPause(), this.left)));
     return undefined;
   }
 
@@ -186,7 +187,7 @@ export class Attempt implements Asking {
   }
 
   get left(): number {
-    return this.#deadline - now();
+    return this.#deadline - this.resources.clock.now();
   }
 
   /** Sends the ACQUIRE, and resends it after temporary errors. undefined: nil. */
@@ -195,7 +196,7 @@ export class Attempt implements Asking {
   async ask(wait: number, channel?: string, timeout = this.resources.timeout): Promise<Grant | Queued | undefined> {
     const send = (words: Words): Promise<unknown> => this.#exchange(words, timeout);
     for (;;) {
-      const sent = now();
+      const sent = this.resources.clock.now();
       let reply: unknown;
       this.#isOnItsWay = false;
       try {
@@ -272,7 +273,7 @@ export class Attempt implements Asking {
     const isPending = error instanceof ConnectionLost && error.settled;
     if (this.left <= 0 && (this.request.wait || this.#tries >= 2 || isPending)) {
       throw this.request.wait && error instanceof ReplyError
-        ? timedOut(name, now() - this.began, error)
+        ? timedOut(name, this.resources.clock.now() - this.began, error)
         : typed(error, name);
     }
     if (error instanceof ConnectionLost && error.settled) {
@@ -280,13 +281,13 @@ export class Attempt implements Asking {
         (reply) => ({ reply }),
         () => undefined,
       );
-      const end = sleep(this.left).then(() => 'end' as const);
+      const end = pause(this.resources.clock, this.left).then(() => 'end' as const);
       const what = await this.unlessGivenUp(Promise.race([late, end]));
       if (what === 'end') throw typed(error, name);
       return what;
     }
-    const pause = Math.min(500, 10 * 2 ** Math.min(this.#tries, 6)) * (0.5 + Math.random() / 2);
-    await this.unlessGivenUp(sleep(this.request.wait ? Math.min(pause, this.left) : 10));
+    const delay = Math.min(500, 10 * 2 ** Math.min(this.#tries, 6)) * (0.5 + Math.random() / 2);
+    await this.unlessGivenUp(pause(this.resources.clock, this.request.wait ? Math.min(delay, this.left) : 10));
     return undefined;
   }
 
@@ -298,7 +299,7 @@ export class Attempt implements Asking {
   }
 
   timedOut(): LockError {
-    return timedOut(this.request.name, now() - this.began);
+    return timedOut(this.request.name, this.resources.clock.now() - this.began);
   }
 
   /** The error of an attempt without a wait. After a RECOVER, it says whether the lock is free. */

@@ -67,7 +67,7 @@ export class Connections {
     let stop = (): void => undefined;
     const turn = new Promise<boolean>((resolve) => {
       const done = (has: boolean): void => {
-        clearTimeout(timer);
+        cancel();
         resolve(has);
       };
       stop = () => {
@@ -76,7 +76,7 @@ export class Connections {
         this.#waiting.splice(at, 1);
         done(false);
       };
-      const timer = setTimeout(stop, Math.min(timeout, 2_000_000_000)).unref();
+      const cancel = this.#reach.clock.after(timeout, stop);
       this.#waiting.push(done);
     });
     try {

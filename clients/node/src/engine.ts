@@ -4,7 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
 import { Blocking } from './blocking.js';
 import { Callers } from './callers.js';
-import { now } from './clock.js';
+import { type Clock, pause } from './clock.js';
 import { COMMANDS } from './commands.js';
 import { Connections } from './connections.js';
 import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } from './errors.js';
@@ -12,9 +12,12 @@ import { ConnectionLost, isTransient, ReplyError, read, typed } from './failures
 import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
 import { Keeping } from './keeping.js';
+import { TAKEN } from './lease.js';
 import type { Hooks, LockOptions } from './options.js';
 import { MARGIN, Portable } from './portable.js';
 import { Timer } from './renewal.js';
+import type { ClientOptions } from './renewal-client.js';
+import { RenewalThread } from './renewal-thread.js';
 import type { Request } from './request.js';
 import { ServerClock } from './server-clock.js';
 import { Sessions } from './sessions.js';
@@ -35,7 +38,8 @@ const STILL_RUNS = 2000;
 
 export class Engine {
   readonly timeout: number;
-  readonly timer: Timer;
+  readonly clock: Clock;
+  readonly timer: Timer<Held>;
   readonly subscription: Subscription;
   readonly connections: Connections;
   readonly blocking: Blocking;
@@ -43,6 +47,7 @@ export class Engine {
   readonly portable: Portable;
   readonly serverClock: ServerClock;
   readonly #keeping: Keeping;
+  readonly #thread: RenewalThread | undefined;
   /** The holds of the scopes around the running call. Code started in a scope may outlive it. */
   readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
   readonly callers = new Callers();
@@ -59,9 +64,12 @@ export class Engine {
   constructor(
     readonly wire: Wire,
     readonly options: Settings,
+    /** The client of a thread that renews, if one does. */
+    forThread?: ClientOptions,
   ) {
     this.timeout = options.timeout;
-    const reach = { wire, timeout: options.timeout };
+    this.clock = wire.clock;
+    const reach = { wire, timeout: options.timeout, clock: wire.clock };
     this.timer = new Timer(this);
     this.subscription = new Subscription(reach, (text) => this.warn(text));
     this.connections = new Connections(reach);
@@ -70,6 +78,14 @@ export class Engine {
     this.portable = new Portable(reach, this.subscription);
     this.serverClock = new ServerClock(reach);
     this.#keeping = new Keeping(this, STILL_RUNS);
+    if (forThread) this.#thread = new RenewalThread(this, forThread);
+  }
+
+  /** A lock that a thread renews must end at some time, even if the loop hangs. */
+  checkRenewal(request: Request): void {
+    if (!this.#thread || request.maxHold < Infinity) return;
+    const why = 'renewed in a thread, a loop that hangs would hold the lock forever';
+    throw new LockBadArgumentError(request.name, `maxHold is missing: ${why}`);
   }
 
   warn(text: string): void {
@@ -150,12 +166,13 @@ export class Engine {
       held = Held._of(this, request, grant, attempt.began);
       if (grant.session) this.sessions.join(held, grant.session);
     } catch (thrown) {
-      const waited = now() - attempt.began;
+      const waited = this.clock.now() - attempt.began;
       const isOurs = thrown instanceof ReplyError || thrown instanceof ConnectionLost;
       const error = isOurs ? typed(thrown, request.name) : thrown;
       if (error instanceof LockError) this.callBack(() => this.options.hooks.refused?.(request.name, waited, error));
       throw error;
     }
+    if (!isBackground) this.#thread?.add(held); // a leader that hangs must step down
     this.timer.add(held);
     if (this.options.hooks.granted) this.callBack(() => this.options.hooks.granted?.(request.name, held.waited));
     return held;
@@ -163,7 +180,7 @@ export class Engine {
 
   /** Ends an attempt: at once if possible, otherwise in the background. The script does not block the attempt's ID. */
   async cancel(request: Request, id: string, form: Form, isReachable: boolean, mayStillRun: boolean): Promise<void> {
-    const until = now() + Math.max(request.lease + STILL_RUNS, this.timeout);
+    const until = this.clock.now() + Math.max(request.lease + STILL_RUNS, this.timeout);
     const send: Send = (words) => this.wire.call(request.key, words, this.timeout);
     const by = (one: Form): Promise<unknown> => one.cancel(request, id, this.subscription.channel, send);
     const settle = (): Promise<unknown> =>
@@ -173,7 +190,7 @@ export class Engine {
         return by(this.portable);
       });
     if (mayStillRun && (form === this.portable || this.isPortable))
-      this.timer.later(now() + STILL_RUNS, () => this.timer.owe(until, settle));
+      this.timer.later(this.clock.now() + STILL_RUNS, () => this.timer.owe(until, settle));
     if (isReachable) {
       try {
         await settle();
@@ -228,15 +245,15 @@ export class Engine {
 
   async extend(held: Held, lease: number): Promise<void> {
     held.check();
-    const sent = now();
-    held._extending(sent, lease);
+    const sent = this.clock.now();
+    held._lease.extending(sent, lease);
     let reply: unknown;
     try {
       reply = await this.#ask(held, (form, send) =>
         held._flights.add(form.extend(held._request, held.token, lease, send)),
       );
     } finally {
-      held._extended(sent, lease, reply === 1);
+      held._lease.extended(sent, lease, reply === 1);
       this.timer.add(held);
     }
     if (reply !== 1) this.#taken(held);
@@ -272,7 +289,7 @@ export class Engine {
   }
 
   #taken(held: Held): never {
-    held._lose('somebody else has taken it', true);
+    held._lose(TAKEN, true);
     held.check();
     throw held._over();
   }
@@ -300,10 +317,9 @@ export class Engine {
       return held.isHeld;
     }
     const wasLost = held.lost !== undefined;
-    held._ended = true;
-    this.timer.forget();
+    this.#end(held);
     const request = held._request;
-    const wait = held._granted + request.atLeast - now();
+    const wait = held._granted + request.atLeast - this.clock.now();
     let inTime = false;
     try {
       if (held._gone) inTime = false;
@@ -313,13 +329,19 @@ export class Engine {
       this.sessions.leave(held);
     }
     if (this.options.hooks.released)
-      this.callBack(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
+      this.callBack(() => this.options.hooks.released?.(request.name, this.clock.now() - held._granted, inTime));
     return inTime;
+  }
+
+  #end(held: Held): void {
+    held._ended = true;
+    this.timer.forget();
+    this.#thread?.forget(held);
   }
 
   /** Sends RELEASE until answered, for as long as a call may take; then in the background until the lease ends. */
   async #releaseNow(held: Held): Promise<boolean> {
-    const began = now();
+    const began = this.clock.now();
     const epoch = this.wire.epoch();
     try {
       return this.#wasHeld(held, await this.#sendRelease(held), epoch !== this.wire.epoch());
@@ -334,7 +356,7 @@ export class Engine {
 
   /** A release that was sent twice may find its own work already done. */
   #wasHeld(held: Held, reply: unknown, sentTwice: boolean): boolean {
-    return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lostAt);
+    return held._request.wasHeld(reply) || (reply === 0 && sentTwice && this.clock.now() < held._lease.lostAt);
   }
 
   async #releaseAgain(held: Held, first: ReplyError | ConnectionLost, end: number): Promise<boolean> {
@@ -344,13 +366,13 @@ export class Engine {
         tries += 1;
         if (!isTransient(error)) throw typed(error, request.name);
         const settled = error instanceof ConnectionLost ? error.settled : undefined;
-        if (settled || now() >= Math.min(end, held._lostAt)) {
+        if (settled || this.clock.now() >= Math.min(end, held._lease.lostAt)) {
           // The copy in flight may do the work. Then the one in the background finds nothing to do.
-          this.timer.owe(held._sent + held._lease, this.#settling(held));
+          this.timer.owe(held._lease.end, this.#settling(held));
           this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
-          return now() < held._lostAt;
+          return this.clock.now() < held._lease.lostAt;
         }
-        await new Promise((resolve) => setTimeout(resolve, 20 * tries));
+        await pause(this.clock, 20 * tries, true);
       }
       const epoch = this.wire.epoch();
       try {
@@ -364,7 +386,7 @@ export class Engine {
   /** Cuts the lease to what is left of `atLeast`; the timer releases the lock after that. */
   async #releaseLater(held: Held, wait: number): Promise<boolean> {
     const reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, wait, send));
-    const at = now() + wait;
+    const at = this.clock.now() + wait;
     this.timer.later(at, () => this.timer.owe(at + 1000, this.#settling(held)));
     return reply === 1;
   }
@@ -386,21 +408,19 @@ export class Engine {
    * its lease has that end already. Resolves to whether the lock was held to the end of the hold.
    */
   async keep(held: Held, until: number, isLong: boolean): Promise<boolean> {
-    if (held.lost || now() >= until) return this.release(held, true);
-    held._ended = true;
-    this.timer.forget();
+    if (held.lost || this.clock.now() >= until) return this.release(held, true);
+    this.#end(held);
     const inTime = isLong || (await this.#keeping.keep(held, until));
     if (this.options.hooks.released)
-      this.callBack(() => this.options.hooks.released?.(held.key, now() - held._granted, inTime));
+      this.callBack(() => this.options.hooks.released?.(held.key, this.clock.now() - held._granted, inTime));
     return inTime;
   }
 
   /** Releases a hold's lock in the background. */
   giveUp(held: Held): void {
     if (held._ended) return;
-    held._ended = true;
-    this.timer.forget();
-    this.timer.owe(held._sent + held._lease, this.#settling(held));
+    this.#end(held);
+    this.timer.owe(held._lease.end, this.#settling(held));
   }
 
   /** What the server adds to the hold's leases. */
@@ -410,8 +430,9 @@ export class Engine {
 
   /** Called once for each lost hold. */
   lost(held: Held, error: LockLostError): void {
+    this.#thread?.forget(held);
     this.warn(error.message);
-    this.callBack(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
+    this.callBack(() => this.options.hooks.lost?.(held.key, this.clock.now() - held._granted, error));
     this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 
@@ -421,13 +442,13 @@ export class Engine {
   }
 
   get mayBeLoaded(): boolean {
-    return !this.isPortable || now() >= this.#askForModule;
+    return !this.isPortable || this.clock.now() >= this.#askForModule;
   }
 
   /** Whether to send LOCK.*. If the module was missing, one attempt tries every few seconds; others use the script. */
   asksForModule(): boolean {
     if (!this.mayBeLoaded) return false;
-    if (this.isPortable) this.#askForModule = now() + ASK_FOR_MODULE;
+    if (this.isPortable) this.#askForModule = this.clock.now() + ASK_FOR_MODULE;
     return true;
   }
 
@@ -438,7 +459,7 @@ export class Engine {
   missModule(error: ReplyError): void {
     if (!this.options.portable) throw error;
     this.isPortable = true;
-    this.#askForModule = now() + ASK_FOR_MODULE;
+    this.#askForModule = this.clock.now() + ASK_FOR_MODULE;
     if (this.#hasWarned || !this.options.warnWithoutModule) return;
     this.#hasWarned = true;
     const text =
@@ -474,6 +495,7 @@ export class Engine {
     this.connections.close();
     this.blocking.end();
     this.sessions.close();
+    this.#thread?.close();
     this.timer.close();
   }
 }

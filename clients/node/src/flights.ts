@@ -3,13 +3,18 @@
  * while a reply is missing.
  */
 
-import { now } from './clock.js';
+import type { Clock } from './clock.js';
 import { ConnectionLost, ReplyError, read } from './failures.js';
 
 export class Flights {
   readonly #flights = new Set<Promise<void>>();
+  readonly #clock: Clock;
   /** When one last failed without a reply: the server may run it a little later. */
   failedAt = -Infinity;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   /** Whether a reply may still come. */
   get arePending(): boolean {
@@ -25,7 +30,7 @@ export class Flights {
     const flight: Promise<void> = last.then(
       () => this.#end(flight),
       (error: unknown) => {
-        if (!(read(error) instanceof ReplyError)) this.failedAt = now();
+        if (!(read(error) instanceof ReplyError)) this.failedAt = this.#clock.now();
         this.#end(flight);
       },
     );
@@ -40,12 +45,12 @@ export class Flights {
   /** Waits until no reply may come, for at most that long. Resolves to whether that is so. */
   async settle(timeout?: number): Promise<boolean> {
     if (!this.arePending) return true;
-    let timer: NodeJS.Timeout | undefined;
+    let cancel = (): void => undefined;
     const late = new Promise<void>((resolve) => {
-      if (timeout !== undefined) timer = setTimeout(resolve, timeout);
+      if (timeout !== undefined) cancel = this.#clock.after(timeout, resolve, true);
     });
     await Promise.race([Promise.all(this.#flights), late]);
-    clearTimeout(timer);
+    cancel();
     return !this.arePending;
   }
 }

@@ -1,12 +1,14 @@
 /** One grant, as its holder sees it: how long it is valid by the holder's own clock, and whether it was lost. */
 
 import { type Key, msOf } from './checks.js';
-import { now } from './clock.js';
+import type { Clock } from './clock.js';
 import { LockLostError } from './errors.js';
 import { Flights } from './flights.js';
 import type { Form } from './form.js';
+import { Lease, TAKEN } from './lease.js';
 import type { Request } from './request.js';
 import type { SessionConnection } from './sessions.js';
+import type { Wire } from './wire.js';
 
 /** A holder that never released the lock: its work may be half done. */
 export interface Predecessor {
@@ -41,6 +43,8 @@ export interface Grant {
 
 /** @internal What a hold's methods need from the manager. */
 export interface Keeper {
+  readonly wire: Wire;
+  readonly clock: Clock;
   release(held: Held): Promise<boolean>;
   extend(held: Held, lease: number): Promise<void>;
   verify(held: Held): Promise<number>;
@@ -48,10 +52,6 @@ export interface Keeper {
   /** Called once, when the hold is lost. */
   lost(held: Held, error: LockLostError): void;
 }
-
-type Lease = [sent: number, lease: number];
-
-const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
 
 /** Work that waits only for its hold's signal is garbage, and so is the hold, unless something refers to the hold. */
 const KEPT = new Set<Held>();
@@ -77,20 +77,18 @@ export class Held {
 
   /** @internal */ readonly _keeper: Keeper;
   /** @internal */ readonly _request: Request;
-  /** @internal */ readonly _granted = now();
-  /** @internal */ _sent: number;
-  /** @internal */ _lease: number;
+  /** @internal */ readonly _granted: number;
+  /** @internal */ _lease: Lease;
   /** @internal Calls of `acquire` that have not been followed by a `release`. */ _entries = 1;
   /** @internal Whether its caller may get it again: not that of `once`. */ _isReentrant = true;
   /** @internal */ _ended = false;
   /** @internal */ _gone = false;
   /** @internal */ _renewing = false;
+  /** @internal Whether the loop renews it, and not a thread. */ _isOnLoop = true;
   /** @internal */ _entry = 0;
   /** @internal */ _form: Form;
   /** @internal */ _session: SessionConnection | undefined;
   #lost: LockLostError | undefined;
-  #onTheirWay = 0;
-  #least: Lease = [0, 0];
   #flights: Flights | undefined;
   /** Created on demand, because one controller costs more than the rest of a hold. */
   #abort: AbortController | undefined;
@@ -98,11 +96,11 @@ export class Held {
   private constructor(keeper: Keeper, request: Request, grant: Grant, began: number) {
     this._keeper = keeper;
     this._request = request;
+    this._granted = keeper.clock.now();
     this.token = grant.token;
     this.predecessor = grant.predecessor;
     this.waited = this._granted - began;
-    this._sent = grant.sent;
-    this._lease = request.lease;
+    this._lease = new Lease(grant.sent, request.lease, request.timed ? 1 : 0.9);
     this._form = grant.form;
     this._session = grant.session;
   }
@@ -119,7 +117,10 @@ export class Held {
 
   /** Why the lock is lost; undefined while it is held, or if it was released in time. */
   get lost(): LockLostError | undefined {
-    if (!this.#lost && !this._ended && now() >= this._lostAt) this._lose('its lease was not renewed in time');
+    if (!this.#lost && !this._ended) {
+      if (this._lease.isGone) this._lose(TAKEN, true);
+      else if (this._keeper.clock.now() >= this._lease.lostAt) this._lose('its lease was not renewed in time');
+    }
     return this.#lost;
   }
 
@@ -139,7 +140,7 @@ export class Held {
 
   /** The milliseconds for which the lock is certain to be held if no renewal succeeds; 0 if it is lost or released. */
   left(): number {
-    return this.isHeld ? Math.max(0, this._lostAt - now()) : 0;
+    return this.isHeld ? Math.max(0, this._lease.lostAt - this._keeper.clock.now()) : 0;
   }
 
   /** Throws LockLostError unless the lock is certain to be held. Sends nothing: call it before each step of work. */
@@ -184,34 +185,8 @@ export class Held {
 
   /** @internal The EXTENDs that the server may still run. Created on demand: most holds are never extended. */
   get _flights(): Flights {
-    this.#flights ??= new Flights();
+    this.#flights ??= new Flights(this._keeper.clock);
     return this.#flights;
-  }
-
-  /** @internal A tenth of the lease before it ends. */
-  get _lostAt(): number {
-    return this._sent + this._lease * (this._request.timed ? 1 : 0.9);
-  }
-
-  /** @internal */
-  get _renewAt(): number {
-    return this._sent + this._lease / 3;
-  }
-
-  /**
-   * @internal Called when an EXTEND is sent. Its reply may be lost, so an earlier end takes effect at once. If
-   * several are in flight, the server may execute them in any order, so the earliest end applies.
-   */
-  _extending(sent: number, lease: number): void {
-    if (this.#onTheirWay++ === 0) this.#least = [sent, lease];
-    this.#least = sooner(this.#least, [sent, lease]);
-    [this._sent, this._lease] = sooner([this._sent, this._lease], [sent, lease]);
-  }
-
-  /** @internal Called with the result of that EXTEND. */
-  _extended(sent: number, lease: number, isDone: boolean): void {
-    this.#onTheirWay -= 1;
-    if (isDone && !this.#lost) [this._sent, this._lease] = sooner(this.#least, [sent, lease]);
   }
 
   /** @internal Called when the lock has ended without a release. The user is notified once. */

@@ -3,6 +3,7 @@
  * the epoch shows that.
  */
 
+import { CLOCK } from './clock.js';
 import { ConnectionLost, ReplyError, read } from './failures.js';
 import { slotOf } from './slot.js';
 import { asked, type Connection, noReply, text, type Wire, type Word, type Words, within } from './wire.js';
@@ -21,6 +22,7 @@ export function ioredisWire(client: object): Wire {
 }
 
 class Ioredis implements Wire {
+  readonly clock = CLOCK;
   readonly #client: Any;
   readonly isCluster: boolean;
   readonly prefix: string;

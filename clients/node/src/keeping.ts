@@ -3,7 +3,7 @@
  * While its reply is missing, it is sent again; after the time that a call may take, in the background.
  */
 
-import { now } from './clock.js';
+import { type Clock, pause } from './clock.js';
 import { ConnectionLost, isTransient, type ReplyError, read, typed } from './failures.js';
 import type { Held } from './hold.js';
 import type { Timer } from './renewal.js';
@@ -15,8 +15,9 @@ const PAUSE = 20;
 
 /** What keeping needs from the manager. */
 export interface Extender {
+  readonly clock: Clock;
   readonly timeout: number;
-  readonly timer: Timer;
+  readonly timer: Timer<Held>;
   /** Sends an EXTEND in the hold's form. Rejects with ReplyError or ConnectionLost. */
   sendExtend(held: Held, lease: number, timeout: number): Promise<unknown>;
   /** Notes that the module is gone. */
@@ -36,11 +37,11 @@ export class Keeping {
 
   /** The hold has ended, so nothing renews it. Resolves to whether the lock was held to the end of the hold. */
   async keep(held: Held, until: number): Promise<boolean> {
-    const { timeout } = this.#extender;
-    const end = now() + timeout;
+    const { timeout, clock } = this.#extender;
+    const end = clock.now() + timeout;
     // A renewal that the server runs after this EXTEND would shorten the lease.
     const isIdle = await held._flights.settle(timeout);
-    let isUnsure = !isIdle || now() < held._flights.failedAt + this.#stillRuns;
+    let isUnsure = !isIdle || this.#extender.clock.now() < held._flights.failedAt + this.#stillRuns;
     for (let tries = 1; ; tries += 1) {
       try {
         const reply = await this.#extendUntil(held, until);
@@ -51,19 +52,19 @@ export class Keeping {
         if (!isTransient(error)) throw typed(error, held.key);
         const isLost = error instanceof ConnectionLost;
         isUnsure ||= isLost;
-        if ((isLost && error.settled) || now() >= end) {
+        if ((isLost && error.settled) || this.#extender.clock.now() >= end) {
           this.#extender.warn(`the lock ${held.key} is kept for its period in the background: ${error.message}`);
           this.#owe(held, until, isUnsure);
           return true;
         }
-        await new Promise((resolve) => setTimeout(resolve, PAUSE * tries));
+        await pause(clock, PAUSE * tries, true);
       }
     }
   }
 
   /** Keeps the lock in the background. `isUnsure`: the server may still run an earlier EXTEND. */
   #owe(held: Held, until: number, isUnsure: boolean): void {
-    if (now() >= until) return;
+    if (this.#extender.clock.now() >= until) return;
     this.#extender.timer.owe(until, async () => {
       try {
         const reply = await this.#extendUntil(held, until);
@@ -81,7 +82,8 @@ export class Keeping {
 
   /** Sends the last copy once the server can no longer run an earlier one, which would set another lease. */
   #again(held: Held, until: number): void {
-    const copy = (): void => this.#extender.timer.later(now() + this.#stillRuns, () => this.#owe(held, until, false));
+    const copy = (): void =>
+      this.#extender.timer.later(this.#extender.clock.now() + this.#stillRuns, () => this.#owe(held, until, false));
     copy();
     if (held._flights.arePending) void held._flights.settle().then(copy); // on a connection that has not answered
   }
@@ -89,11 +91,11 @@ export class Keeping {
   /** Sets a lease that ends then. Never earlier: the lease is rounded up. */
   async #extendUntil(held: Held, until: number): Promise<unknown> {
     for (let copies = 1; ; copies += 1) {
-      const sent = now();
+      const sent = this.#extender.clock.now();
       const lease = Math.max(1, Math.ceil(until - sent));
       try {
         const reply = await this.#extender.sendExtend(held, lease, this.#extender.timeout);
-        if (reply !== 1 || now() <= sent + LATE_EXTEND || copies === MOST_COPIES) return reply;
+        if (reply !== 1 || this.#extender.clock.now() <= sent + LATE_EXTEND || copies === MOST_COPIES) return reply;
       } catch (thrown) {
         const error = read(thrown);
         if (error instanceof ConnectionLost || !this.#extender.missed(held, error)) throw error;

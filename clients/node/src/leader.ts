@@ -1,5 +1,6 @@
 /** Leader election: campaigns for a lock until stopped. The leader holds the lock for as long as it lives. */
 
+import type { Clock } from './clock.js';
 import type { Engine } from './engine.js';
 import { LockTimeoutError } from './errors.js';
 import type { Held } from './hold.js';
@@ -67,7 +68,7 @@ export class Leader {
         before = leader;
         yield leader;
       }
-      await pause(this.#request.lease / 3, this.#stop.signal);
+      await pause(this.#engine.clock, this.#request.lease / 3, this.#stop.signal);
     }
   }
 
@@ -78,7 +79,8 @@ export class Leader {
       try {
         held = await this.#engine.acquire(this.#request, stop, true);
       } catch (error) {
-        if (!(error instanceof LockTimeoutError)) await pause(Math.min(1000, this.#request.lease / 3), stop);
+        if (!(error instanceof LockTimeoutError))
+          await pause(this.#engine.clock, Math.min(1000, this.#request.lease / 3), stop);
         continue;
       }
       this.#held = held;
@@ -91,7 +93,7 @@ export class Leader {
       this.#held = undefined;
       const resigned = this.#turn.signal.aborted;
       await held.release().catch((error: unknown) => this.#engine.warn(`resigning: ${String(error)}`));
-      if (resigned) await pause(Math.min(1000, this.#request.lease / 3), stop);
+      if (resigned) await pause(this.#engine.clock, Math.min(1000, this.#request.lease / 3), stop);
     }
   }
 
@@ -110,15 +112,15 @@ export class Leader {
   }
 }
 
-function pause(ms: number, signal: AbortSignal): Promise<void> {
+function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
     const done = (): void => {
-      clearTimeout(timer);
+      cancel();
       signal.removeEventListener('abort', done);
       resolve();
     };
-    const timer = setTimeout(done, ms).unref();
+    const cancel = clock.after(ms, done);
     signal.addEventListener('abort', done);
   });
 }

@@ -21,6 +21,7 @@ import {
   RECOVER_OPTIONS,
   type RecoverOptions,
 } from './options.js';
+import { clientOptionsOf } from './renewal-client.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
 import { Group } from './sessions.js';
 import { LOCK_OPTIONS } from './terms.js';
@@ -109,6 +110,9 @@ export class Locks extends Describing {
     optionsOf(hooks, '', HOOKS, 'hooks');
     for (const [name, hook] of Object.entries(hooks)) functionOf(hook, `hooks.${name}`, '');
     functionOf(options.warn, 'warn', '');
+    const { renewal = 'loop' } = options;
+    if (renewal !== 'loop' && renewal !== 'thread')
+      throw new LockBadArgumentError('', `renewal is ${String(renewal)}, neither 'loop' nor 'thread'`);
     const settings = {
       timeout: msOf(options.timeout ?? 5000, 'timeout', '', 1),
       portable: booleanOf(options.portable, 'portable', '', true),
@@ -116,8 +120,14 @@ export class Locks extends Describing {
       hooks,
       warn: options.warn,
     };
-    this.#wire = wireOf(client);
-    this.#engine = new Engine(this.#wire, settings);
+    this.#wire = this._wireOf(client);
+    const forThread = renewal === 'thread' ? clientOptionsOf(client, this.#wire) : undefined;
+    this.#engine = new Engine(this.#wire, settings, forThread);
+  }
+
+  /** @internal */
+  _wireOf(client: unknown): Wire {
+    return wireOf(client);
   }
 
   /**
@@ -128,7 +138,9 @@ export class Locks extends Describing {
    * tick. The tick ends half a period after it begins, and nobody else runs it until then.
    */
   once(key: Key, period: number, options: OnceOptions = {}): Once {
-    return Once._of(this.#engine, scheduleOf(keyOf(key), period, options, this.#wire.prefix));
+    const schedule = scheduleOf(keyOf(key), period, options, this.#wire.prefix);
+    if (schedule.reruns) this.#engine.checkRenewal(schedule.request);
+    return Once._of(this.#engine, schedule);
   }
 
   /** Returns a Leader, which campaigns for the key from `start` until `stop`. */
@@ -159,7 +171,9 @@ export class Locks extends Describing {
     many = false,
     recover = false,
   ): Lock {
-    return Lock._of(this.#engine, new Request(keys, lease, options, kind, many, recover, this.#wire.prefix));
+    const request = new Request(keys, lease, options, kind, many, recover, this.#wire.prefix);
+    this.#engine.checkRenewal(request);
+    return Lock._of(this.#engine, request);
   }
 
   /** @internal For serverlock/redlock. */
@@ -216,6 +230,7 @@ export class Session extends Describing {
     const more = { ...options, session };
     const request = new Request(keys, lease, more, kind, many, recover, this.#prefix, false, this.#group);
     if (!session) throw new LockBadArgumentError(request.name, 'session is false for a lock of a session');
+    this.#engine.checkRenewal(request);
     return Lock._of(this.#engine, request);
   }
 }

@@ -2,6 +2,7 @@
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { CLOCK } from './clock.js';
 import { ConnectionLost, read } from './failures.js';
 import { Semaphore } from './semaphore.js';
 import { asked, type Connection, noReply, text, type Wire, type Words, within } from './wire.js';
@@ -49,6 +50,7 @@ function kindOf(client: Any): Kind {
 }
 
 class NodeRedis implements Wire {
+  readonly clock = CLOCK;
   readonly #client: Any;
   readonly #kind: Kind;
   readonly #semaphore = new Semaphore();

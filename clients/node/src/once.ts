@@ -4,7 +4,6 @@
  */
 
 import { booleanOf, msOf, optionsOf, signalOf } from './checks.js';
-import { now } from './clock.js';
 import type { Engine } from './engine.js';
 import { LockBadArgumentError, LockError } from './errors.js';
 import { ConnectionLost, ReplyError, typed } from './failures.js';
@@ -129,9 +128,9 @@ export class Once {
     const clock = await this.#unlessGivenUp(() => engine.serverClock.read(request.key), signal);
     let asked = request;
     if (!reruns) {
-      const tick = tickAt(now() + clock.offset, period);
+      const tick = tickAt(this.#engine.clock.now() + clock.offset, period);
       const ends = leaseEnds({ tick, period, clock, margin: engine.serverClock.margin });
-      asked = long(Math.max(LEAST_LONG, Math.ceil(ends - now())));
+      asked = long(Math.max(LEAST_LONG, Math.ceil(ends - this.#engine.clock.now())));
     }
     let held: Held;
     try {
@@ -155,7 +154,7 @@ export class Once {
   ): Promise<{ held: HeldOnce; run: TickRun }> {
     held._isReentrant = false;
     const { period, reruns } = this.#schedule;
-    const [sent, before] = [held._sent, held.predecessor];
+    const [sent, before] = [held._lease.sent, held.predecessor];
     // The server granted it between two moments. If a kept lease had to end first, its window has ended by the later.
     const tick = tickAt(held._granted + clock.offset, period);
     const granted = sent + clock.offset - clock.doubt;
@@ -173,11 +172,11 @@ export class Once {
    */
   async #correct(held: Held, run: TickRun, took: number): Promise<void> {
     for (let tries = 0; tries < MOST_CORRECTIONS; tries += 1) {
-      const late = held._sent + held._lease - leaseEnds(run);
+      const late = held._lease.end - leaseEnds(run);
       if (late >= -ROUNDING && late <= EXACT && took <= LATE_EXTEND) return;
-      const sent = now();
+      const sent = this.#engine.clock.now();
       await this.#engine.extend(held, Math.max(1, Math.ceil(leaseEnds(run) - sent)));
-      took = now() - sent;
+      took = this.#engine.clock.now() - sent;
     }
   }
 
@@ -185,7 +184,7 @@ export class Once {
   async #finish(held: HeldOnce, run: TickRun): Promise<boolean> {
     const isLong = !this.#schedule.reruns;
     let { clock } = run;
-    if (!isLong && held.isHeld && (now() > clock.asked + DRIFTS || !isGood(clock))) {
+    if (!isLong && held.isHeld && (this.#engine.clock.now() > clock.asked + DRIFTS || !isGood(clock))) {
       // If the server does not reply, the old estimate is used.
       clock = await this.#engine.serverClock.read(this.#schedule.request.key).catch(() => clock);
     }

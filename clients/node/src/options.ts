@@ -48,6 +48,12 @@ export interface ManagerOptions {
   portable?: boolean;
   /** Warn once if the module is missing: through `warn`, or else through `process.emitWarning`. Default: true. */
   warnWithoutModule?: boolean;
+  /**
+   * Where locks are renewed. 'thread': in a worker thread, over a connection of its own, so that an event loop that is
+   * blocked for longer than a lease keeps its locks. They need `maxHold` then. Leaders are renewed on the loop. Not for
+   * clusters, pools and node-redis's sentinel. Default: 'loop'.
+   */
+  renewal?: 'loop' | 'thread';
   /** For metrics. */
   hooks?: Hooks;
   /** Where other warnings go, for example `console.warn`. Default: nowhere. */
@@ -76,6 +82,7 @@ export const MANAGER_OPTIONS: Names<ManagerOptions> = {
   timeout: true,
   portable: true,
   warnWithoutModule: true,
+  renewal: true,
   hooks: true,
   warn: true,
 };

@@ -6,11 +6,9 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { now } from './clock.js';
 import { ReplyError } from './failures.js';
 import type { Form, Send } from './form.js';
 import type { Request } from './request.js';
-import type { Subscription } from './subscription.js';
 import type { Reach, Word } from './wire.js';
 
 /** What the script adds to each lease, in milliseconds. */
@@ -35,6 +33,11 @@ function script(): { source: string; digest: string } {
 const isReply = (error: unknown, ...codes: string[]): error is ReplyError =>
   error instanceof ReplyError && codes.includes(error.code);
 
+interface Subscribing {
+  /** Why there is no subscription. */
+  readonly refusal: ReplyError | undefined;
+}
+
 export class Portable implements Form {
   /** Several holders form a sorted set. */
   readonly fenced = `
@@ -45,13 +48,13 @@ for i = 1, #holders, 2 do if holders[i]:sub(1, 16) == token then ends = holders[
 if not ends or tonumber(ends) - ${MARGIN / 1000} <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
 return {redis.call(unpack(ARGV, 2))}`;
   readonly #reach: Reach;
-  readonly #subscription: Subscription;
+  readonly #subscription: Subscribing;
   #isLoaded = false;
   #retention = -1;
   #asked = -Infinity;
   #deniedUntil = -Infinity;
 
-  constructor(reach: Reach, subscription: Subscription) {
+  constructor(reach: Reach, subscription: Subscribing) {
     this.#reach = reach;
     this.#subscription = subscription;
   }
@@ -62,7 +65,7 @@ return {redis.call(unpack(ARGV, 2))}`;
   }
 
   async acquire(request: Request, id: string, wait: number, channel: string | undefined, send: Send): Promise<unknown> {
-    await this.#askPolicy(request);
+    await this.prepare(request);
     const name = request.many ? 'lock_acquire_all' : request.recover ? 'lock_recover' : 'lock_acquire';
     const plain = request.terms(id);
     // An attempt without NOTIFY never overtakes a queue, so it would starve behind one.
@@ -111,7 +114,7 @@ return {redis.call(unpack(ARGV, 2))}`;
 
   /** Whether calls name only the lock. */
   #isAlone(request: Request): boolean {
-    return request.namesAndQueues === undefined || (request.mayBeAlone && now() < this.#deniedUntil);
+    return request.namesAndQueues === undefined || (request.mayBeAlone && this.#reach.clock.now() < this.#deniedUntil);
   }
 
   /** `alone`: the arguments if the call names only the lock. */
@@ -123,7 +126,7 @@ return {redis.call(unpack(ARGV, 2))}`;
       if (!(isReply(error, 'NOPERM', 'TRYAGAIN') && request.mayBeAlone)) throw error;
       const reply = await this.#run(request.names, name, alone, send);
       // The lock is allowed, so the queue was denied.
-      if (error.code === 'NOPERM') this.#deniedUntil = now() + DENIAL_VALID_FOR;
+      if (error.code === 'NOPERM') this.#deniedUntil = this.#reach.clock.now() + DENIAL_VALID_FOR;
       return reply;
     }
   }
@@ -143,17 +146,22 @@ return {redis.call(unpack(ARGV, 2))}`;
     return reply;
   }
 
+  #toServerOf(request: Request): Send {
+    const { wire, timeout } = this.#reach;
+    return (words) => wire.call(request.key, words, timeout);
+  }
+
   /** A volatile policy could evict a key with an expiry, so locks get none then, nor if INFO is not allowed. */
-  async #askPolicy(request: Request): Promise<void> {
-    if (now() < this.#asked + POLICY_VALID_FOR) return;
+  async prepare(request: Request, send = this.#toServerOf(request)): Promise<void> {
+    if (this.#reach.clock.now() < this.#asked + POLICY_VALID_FOR) return;
     let reply: unknown;
     try {
-      reply = await this.#reach.wire.call(request.key, ['INFO', 'memory'], this.#reach.timeout);
+      reply = await send(['INFO', 'memory']);
     } catch (error) {
       if (!(error instanceof ReplyError)) throw error;
       reply = '';
     }
-    this.#asked = now();
+    this.#asked = this.#reach.clock.now();
     this.#retention = /maxmemory_policy:(?!volatile)/.test(String(reply)) ? RETENTION : -1;
   }
 }

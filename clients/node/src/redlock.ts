@@ -249,7 +249,7 @@ export default class Redlock extends EventEmitter {
   }
 
   #lockOf(held: Held, resources: string[], duration: number, { driftFactor }: Settings): Lock {
-    const start = Date.now() - (now() - held._sent);
+    const start = Date.now() - (now() - held._lease.sent);
     const drift = Math.round(driftFactor * duration) + 2;
     const lock = new Lock(this, resources, String(held.token), [this.#stats()], Math.floor(start + duration - drift));
     holds.set(lock, held);

@@ -3,12 +3,28 @@
  * dropped hold is not renewed. Debts are releases and cancellations that failed; each is retried until it works.
  */
 
-import { now } from './clock.js';
+import type { Cancel, Clock } from './clock.js';
 import { ConnectionLost, isTransient, ReplyError } from './failures.js';
-import type { Held } from './hold.js';
+import { type Lease, TAKEN } from './lease.js';
+
+/** A hold, as renewal sees it. */
+export interface Renewable {
+  readonly key: string;
+  readonly _request: { readonly lease: number; readonly maxHold: number; readonly timed: boolean };
+  readonly _granted: number;
+  readonly _lease: Lease;
+  readonly isHeld: boolean;
+  readonly _ended: boolean;
+  /** Whether this timer renews it; otherwise it only reports its loss. */
+  readonly _isOnLoop: boolean;
+  _renewing: boolean;
+  _entry: number;
+  _lose(why: string, gone: boolean): void;
+}
 
 /** What renewal needs from the manager. */
-export interface Renewer {
+export interface Renewer<Held extends Renewable> {
+  readonly clock: Clock;
   readonly isClosed: boolean;
   readonly timeout: number;
   /** Resends the lease. It must not refer to the hold while it waits for the reply. */
@@ -19,20 +35,17 @@ export interface Renewer {
 }
 
 type Work = () => void;
-type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
+type Entry<Held extends Renewable> = [at: number, number: number, what: WeakRef<Held> | Work];
 
-/** Node's timers stop while the machine is suspended. With this limit, a loss is noticed soon after a resume. */
-const LONGEST = 1000;
-
-export class Timer {
-  readonly #renewer: Renewer;
-  #heap: Entry[] = [];
+export class Timer<Held extends Renewable> {
+  readonly #renewer: Renewer<Held>;
+  #heap: Entry<Held>[] = [];
   #count = 0;
   #dead = 0;
-  #timer: NodeJS.Timeout | undefined;
+  #cancel: Cancel | undefined;
   #wakesAt = Infinity;
 
-  constructor(renewer: Renewer) {
+  constructor(renewer: Renewer<Held>) {
     this.#renewer = renewer;
   }
 
@@ -42,7 +55,7 @@ export class Timer {
   }
 
   add(held: Held): void {
-    if (!held._request.timed) this.#again(held, held._renewAt);
+    if (!held._request.timed) this.#again(held, held._lease.renewAt);
   }
 
   /** Called when a hold ends before its entry is due. Such entries are removed once they are the majority. */
@@ -64,8 +77,8 @@ export class Timer {
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
-      if (isOurs && isTransient(error) && now() < until && !this.#renewer.isClosed)
-        this.later(now() + 250, () => this.owe(until, debt));
+      if (isOurs && isTransient(error) && this.#renewer.clock.now() < until && !this.#renewer.isClosed)
+        this.later(this.#renewer.clock.now() + 250, () => this.owe(until, debt));
     });
   }
 
@@ -86,15 +99,15 @@ export class Timer {
   #set(): void {
     const first = this.#heap[0];
     if (!first || first[0] >= this.#wakesAt) return;
-    clearTimeout(this.#timer);
+    this.#cancel?.();
     this.#wakesAt = first[0];
-    this.#timer = setTimeout(() => this.#run(), Math.min(LONGEST, Math.max(0, first[0] - now())));
-    this.#timer.unref();
+    const { clock } = this.#renewer;
+    this.#cancel = clock.after(Math.min(clock.longestNap, first[0] - clock.now()), () => this.#run());
   }
 
   #run(): void {
     this.#wakesAt = Infinity;
-    const time = now();
+    const time = this.#renewer.clock.now();
     while (this.#heap[0] && this.#heap[0][0] <= time) {
       const [, number, what] = this.#pop();
       if (typeof what === 'function') what();
@@ -105,66 +118,69 @@ export class Timer {
 
   #look(held: Held | undefined, number: number, time: number): void {
     if (!held || number !== held._entry || !held.isHeld) return;
-    const mayRenew = !this.#renewer.isClosed && time < held._granted + held._request.maxHold;
-    if (mayRenew && time >= held._renewAt && !held._renewing) {
+    const mayRenew = held._isOnLoop && !this.#renewer.isClosed && time < held._granted + held._request.maxHold;
+    if (mayRenew && time >= held._lease.renewAt && !held._renewing) {
       held._renewing = true;
       void this.#renew(new WeakRef(held));
     }
-    this.#again(held, held._lostAt);
+    this.#again(held, held._lease.lostAt);
   }
 
   async #renew(ref: WeakRef<Held>): Promise<void> {
     const renewer = this.#renewer;
-    const sent = now();
+    const sent = this.#renewer.clock.now();
     let reply: unknown;
     {
       const held = ref.deref();
       if (!held) return;
-      const timeout = Math.max(50, Math.min(renewer.timeout, (held._lostAt - sent) / 2));
-      held._extending(sent, held._request.lease);
+      const timeout = Math.max(50, Math.min(renewer.timeout, (held._lease.lostAt - sent) / 2));
+      held._lease.extending(sent, held._request.lease);
       reply = renewer.renew(held, timeout).catch((error: unknown) => error);
     }
     reply = await reply;
     const held = ref.deref();
     if (!held) return;
     held._renewing = false;
-    held._extended(sent, held._request.lease, reply === 1);
+    held._lease.extended(sent, held._request.lease, reply === 1);
     if (!held.isHeld) return;
     if (reply === 1) {
-      this.#again(held, held._renewAt);
+      this.#again(held, held._lease.renewAt);
     } else if (reply === 0) {
-      held._lose('somebody else has taken it', true);
+      held._lose(TAKEN, true);
     } else {
       if (reply instanceof ReplyError) renewer.missed(held, reply);
       renewer.warn(`renewing the lock ${held.key} failed; trying again: ${String(reply)}`);
-      this.#again(held, Math.min(held._lostAt, now() + Math.max(held._lease / 20, 10)));
+      this.#again(
+        held,
+        Math.min(held._lease.lostAt, this.#renewer.clock.now() + Math.max(held._lease.length / 20, 10)),
+      );
     }
   }
 
-  #push(entry: Entry): void {
+  #push(entry: Entry<Held>): void {
     const heap = this.#heap;
     let at = heap.push(entry) - 1;
     while (at > 0) {
       const up = (at - 1) >> 1;
-      if ((heap[up] as Entry)[0] <= entry[0]) break;
-      heap[at] = heap[up] as Entry;
+      if ((heap[up] as Entry<Held>)[0] <= entry[0]) break;
+      heap[at] = heap[up] as Entry<Held>;
       at = up;
     }
     heap[at] = entry;
   }
 
-  #pop(): Entry {
+  #pop(): Entry<Held> {
     const heap = this.#heap;
-    const top = heap[0] as Entry;
-    const last = heap.pop() as Entry;
+    const top = heap[0] as Entry<Held>;
+    const last = heap.pop() as Entry<Held>;
     if (heap.length === 0) return top;
     let at = 0;
     for (;;) {
       let down = at * 2 + 1;
       if (down >= heap.length) break;
-      if (down + 1 < heap.length && (heap[down + 1] as Entry)[0] < (heap[down] as Entry)[0]) down += 1;
-      if ((heap[down] as Entry)[0] >= last[0]) break;
-      heap[at] = heap[down] as Entry;
+      if (down + 1 < heap.length && (heap[down + 1] as Entry<Held>)[0] < (heap[down] as Entry<Held>)[0]) down += 1;
+      if ((heap[down] as Entry<Held>)[0] >= last[0]) break;
+      heap[at] = heap[down] as Entry<Held>;
       at = down;
     }
     heap[at] = last;

@@ -1,6 +1,6 @@
 /** The server's clock, and the margin that the server adds to leases. Each is requested at most once a minute. */
 
-import { now } from './clock.js';
+import { pause } from './clock.js';
 import { ConnectionLost, isTransient, ReplyError, read } from './failures.js';
 import { fieldsOf, type Reach } from './wire.js';
 
@@ -56,7 +56,7 @@ export class ServerClock {
   async read(key: Buffer): Promise<Estimate> {
     const place = this.#reach.wire.isCluster ? key.toString('latin1') : '';
     const found = this.#known.get(place);
-    if (found && now() < found.asked + VALID_FOR) return found;
+    if (found && this.#reach.clock.now() < found.asked + VALID_FOR) return found;
     let asking = this.#asking.get(place);
     if (!asking) {
       asking = this.#ask(key, place).finally(() => this.#asking.delete(place));
@@ -84,7 +84,7 @@ export class ServerClock {
       if (!isTransient(error)) throw error;
       const { wire } = this.#reach;
       if (wire.isCluster && error instanceof ConnectionLost) await wire.refresh(key);
-      await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      await pause(this.#reach.clock, PAUSE, true);
       return this.#call(key);
     }
     if (isGood(found)) return found;
@@ -95,9 +95,9 @@ export class ServerClock {
 
   async #call(key: Buffer): Promise<Estimate> {
     const { wire, timeout } = this.#reach;
-    const sent = now();
+    const sent = this.#reach.clock.now();
     const reply = await wire.call(key, ['TIME'], timeout);
-    return estimateOf(reply, sent, now());
+    return estimateOf(reply, sent, this.#reach.clock.now());
   }
 
   /** The margin, as currently known. */
@@ -107,7 +107,7 @@ export class ServerClock {
 
   /** The module's margin. The key's lock is held. Does not reject. */
   async readMargin(key: Buffer): Promise<number> {
-    if (now() >= this.#marginAsked + VALID_FOR) {
+    if (this.#reach.clock.now() >= this.#marginAsked + VALID_FOR) {
       this.#askingMargin ??= this.#askMargin(key).finally(() => {
         this.#askingMargin = undefined;
       });
@@ -124,6 +124,6 @@ export class ServerClock {
       if (!(read(error) instanceof ReplyError)) return;
       // This user is not allowed to ask.
     }
-    this.#marginAsked = now();
+    this.#marginAsked = this.#reach.clock.now();
   }
 }

@@ -4,7 +4,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { now } from './clock.js';
+import { type Clock, pause } from './clock.js';
 import { ReplyError, read } from './failures.js';
 import type { Connection, Reach } from './wire.js';
 
@@ -12,9 +12,14 @@ const PING = 3000;
 
 /** The messages of one attempt. */
 export class News {
+  readonly #clock: Clock;
   #messages: string[] = [];
   #wake: (() => void) | undefined;
   againAt = Infinity;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   put(kind: string): void {
     this.#messages.push(kind);
@@ -35,9 +40,9 @@ export class News {
   async wait(timeout: number): Promise<string | undefined> {
     if (this.#messages.length === 0) {
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.min(Math.max(0, timeout), 2_000_000_000)).unref();
+        const cancel = this.#clock.after(timeout, resolve);
         this.#wake = () => {
-          clearTimeout(timer);
+          cancel();
           resolve();
         };
       });
@@ -75,7 +80,7 @@ export class Subscription {
 
   /** Opens the connection for the first attempt. */
   register(id: string, key: Buffer): News {
-    const news = new News();
+    const news = new News(this.#reach.clock);
     this.#byId.set(id, news);
     if (!this.#isRunning) {
       this.#isRunning = true;
@@ -90,8 +95,8 @@ export class Subscription {
 
   /** Waits until the connection is subscribed, or clearly cannot be. */
   async ready(news: News, timeout: number): Promise<boolean> {
-    const end = now() + timeout;
-    while (!this.isUp && !this.refusal && now() < end) await news.wait(end - now());
+    const end = this.#reach.clock.now() + timeout;
+    while (!this.isUp && !this.refusal && this.#reach.clock.now() < end) await news.wait(end - this.#reach.clock.now());
     return this.isUp;
   }
 
@@ -101,7 +106,7 @@ export class Subscription {
   }
 
   async #listen(key: Buffer): Promise<void> {
-    let pause = 0;
+    let rest = 0;
     while (!this.#isClosed) {
       try {
         const connection = await this.#reach.wire.connect(key, this.#reach.timeout);
@@ -110,13 +115,10 @@ export class Subscription {
         await connection.subscribe(this.channel, (message) => this.#pass(message), this.#reach.timeout);
         this.isUp = true;
         this.sendAgain();
-        pause = 0;
+        rest = 0;
         // A missing reply reveals a network that swallows everything.
-        const timer = setInterval(() => {
-          connection.call(['PING'], this.#reach.timeout).catch(() => connection.close());
-        }, PING).unref();
+        this.#ping(connection);
         await ended;
-        clearInterval(timer);
         if (!this.#isClosed) this.warn('the connection for waiting was lost; opening a new one');
       } catch (thrown) {
         this.#connection?.close();
@@ -131,15 +133,23 @@ export class Subscription {
       }
       this.isUp = false;
       this.#stir();
-      pause = Math.min(1000, pause * 2 || 50);
-      await new Promise<void>((resolve) => setTimeout(resolve, pause).unref());
+      rest = Math.min(1000, rest * 2 || 50);
+      await pause(this.#reach.clock, rest);
     }
+  }
+
+  #ping(connection: Connection): void {
+    this.#reach.clock.after(PING, () => {
+      if (!connection.isOpen) return;
+      connection.call(['PING'], this.#reach.timeout).catch(() => connection.close());
+      this.#ping(connection);
+    });
   }
 
   /** Makes all attempts ask again, spread over a second. */
   sendAgain(): void {
     for (const news of this.#byId.values()) {
-      news.againAt = Math.min(news.againAt, now() + (this.#byId.size > 1 ? Math.random() * 1000 : 0));
+      news.againAt = Math.min(news.againAt, this.#reach.clock.now() + (this.#byId.size > 1 ? Math.random() * 1000 : 0));
       news.stir();
     }
   }

@@ -4,7 +4,6 @@
  * of its session. Without the module, all wait with NOTIFY, or poll.
  */
 
-import { now } from './clock.js';
 import type { LockError } from './errors.js';
 import { ConnectionLost, type ReplyError, read, refused } from './failures.js';
 import type { Grant } from './hold.js';
@@ -26,9 +25,6 @@ const SLACK = 100;
  * use NOTIFY.
  */
 export type Queued = number | 'no notify';
-
-export const sleep = (ms: number): Promise<void> =>
-  new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
 
 /** The waiting attempt: what it knows, and how it asks the server. */
 export interface Asking {
@@ -117,12 +113,16 @@ export class Waiting {
   /** Returns when it is time to resend the ACQUIRE, with the message that prompted it, if any. */
   async #awaitMessage(news: News, resend: number): Promise<string | undefined> {
     const attempt = this.#attempt;
-    const asked = now();
+    const asked = this.#resources.clock.now();
     for (;;) {
       attempt.throwIfGivenUp();
       if (this.#resources.subscription.isRefused) return undefined;
       const after = this.#resources.subscription.isUp ? resend : Math.min(resend, RESEND_DOWN);
-      const pause = Math.min(asked + after - now(), news.againAt - now(), attempt.left);
+      const pause = Math.min(
+        asked + after - this.#resources.clock.now(),
+        news.againAt - this.#resources.clock.now(),
+        attempt.left,
+      );
       if (pause <= 0) return undefined;
       const kind = await news.wait(pause);
       if (kind === 'cancelled') {
@@ -180,9 +180,9 @@ export class Waiting {
       const isCrowded = connections.hasWaiters && !this.#request.options.session;
       const most = attempt.isAlone ? LONE_PIECE : isCrowded ? SHARED_PIECE : PIECE;
       const piece = Math.max(1, Math.min(attempt.left, most));
-      const began = now();
+      const began = this.#resources.clock.now();
       const grant = await attempt.unlessGivenUp(attempt.ask(piece, undefined, piece + timeout));
-      return { grant, endedEarly: now() < began + piece - SLACK };
+      return { grant, endedEarly: this.#resources.clock.now() < began + piece - SLACK };
     } catch (error) {
       if (!(error instanceof ConnectionLost)) throw error;
       await attempt.pauseAfter(error);
@@ -197,8 +197,8 @@ export class Waiting {
   /** The grant may be as old as the call. If the call took a long time, an EXTEND restarts the lease. */
   async #restartLease(grant: Grant): Promise<boolean> {
     const request = this.#request;
-    while (now() >= grant.sent + request.lease / 3) {
-      const sent = now();
+    while (this.#resources.clock.now() >= grant.sent + request.lease / 3) {
+      const sent = this.#resources.clock.now();
       try {
         const words = request.extend(grant.token, request.lease);
         const reply = await this.#resources.wire.call(request.key, words, this.#resources.timeout);

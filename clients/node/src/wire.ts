@@ -1,5 +1,6 @@
 /** What the rest needs from a client library: the application's own client, and extra connections. */
 
+import type { Clock } from './clock.js';
 import { ConnectionLost, read } from './failures.js';
 
 export type Word = string | Buffer | number;
@@ -29,6 +30,8 @@ export interface Wire {
   /** Asks again which cluster node has the key. */
   refresh(key: Buffer): Promise<void>;
   readonly isCluster: boolean;
+  /** The clock on which leases and waits are measured. */
+  readonly clock: Clock;
   /** Whether all calls go over one connection. */
   readonly hasOneConnection: boolean;
   /** What the library puts in front of keys. A call's `key` and the keys in its `words` already have it. */
@@ -40,6 +43,7 @@ export interface Wire {
 /** How a part of the manager reaches the server: the client, and how long a reply may take. */
 export interface Reach {
   readonly wire: Wire;
+  readonly clock: Clock;
   readonly timeout: number;
 }
 

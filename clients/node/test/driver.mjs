@@ -8,6 +8,7 @@ import { pathToFileURL } from 'node:url';
 
 const folder = process.env.SERVERLOCK;
 const { Locks, LockError, LockRefusedError, Once } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
+const { Server } = await import(pathToFileURL(`${folder}/dist/testing.js`).href);
 const require = createRequire(`${folder}/`);
 const library = process.argv[2];
 
@@ -21,7 +22,8 @@ const clients = {},
   bodies = {},
   workers = {},
   leaders = {},
-  pending = {};
+  pending = {},
+  servers = {};
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
@@ -157,10 +159,8 @@ function signalOf(order) {
 
 const acts = {
   async open(order) {
-    const client = await clientOf(order.at, order.protocol ?? 2, order.prefix);
-    clients[order.manager] = client;
     const hook = (name, field) => (key, ms) => say({ event: 'hook', manager: order.manager, name, key, [field]: ms });
-    managers[order.manager] = new Locks(client, {
+    const options = {
       warn: (text) => console.error(text),
       ...('timeout_ms' in order && { timeout: order.timeout_ms }),
       ...('portable' in order && { portable: order.portable }),
@@ -172,11 +172,24 @@ const acts = {
           released: hook('released', 'held_ms'),
         },
       }),
-    });
+    };
+    if (order.at.kind === 'memory') {
+      servers[order.at.name] ??= new Server();
+      managers[order.manager] = servers[order.at.name].locks(options);
+      return;
+    }
+    clients[order.manager] = await clientOf(order.at, order.protocol ?? 2, order.prefix);
+    managers[order.manager] = new Locks(clients[order.manager], options);
   },
+  advance: (order) => servers[order.name].clock.advance(order.ms),
+  expire: (order) => servers[order.name].expire(keyOf(order.key)),
+  lose: (order) => servers[order.name].lose(heldOf(order)),
+  refuse: (order) => servers[order.name].refuse(keyOf(order.key)),
+  allow: (order) => servers[order.name].allow(keyOf(order.key)),
   close: (order) => managers[order.manager].close(),
   async raw(order) {
     const client = clients[order.manager];
+    if (!client) return { reply: await managers[order.manager]._engine.wire.call(undefined, order.args) };
     const reply = library === 'ioredis' ? client.call(...order.args) : client.sendCommand(order.args);
     return { reply: await reply };
   },
@@ -396,6 +409,7 @@ const can = [
   'default_owner',
   'recover_free',
   'deadlock',
+  'memory',
   ...(library === 'ioredis' ? ['prefix'] : []),
   ...(globalThis.gc ? ['drop'] : []),
 ];

@@ -11,20 +11,23 @@ const ts = createRequire(`${process.env.SERVERLOCK}/`)('typescript');
 const src = join(import.meta.dirname, '../src');
 
 const LAYERS = [
-  ['clock', 'errors', 'owner', 'semaphore', 'slot', 'ticks'],
-  ['checks', 'failures'],
+  ['errors', 'lease', 'owner', 'semaphore', 'shared', 'slot', 'ticks'],
+  ['checks', 'clock', 'failures', 'thread-lease'],
   ['flights', 'terms', 'wire'],
   ['blocking', 'connections', 'ioredis', 'node-redis', 'server-clock', 'sessions', 'subscription'],
-  ['request'],
+  ['memory-lock', 'memory-time', 'renewal-client', 'request'],
+  ['memory-table'],
+  ['memory-commands'],
+  ['memory-wire'],
   ['callers', 'form', 'replicas'],
   ['commands', 'hold', 'portable'],
   ['options', 'renewal', 'resources'],
-  ['keeping', 'waiting'],
-  ['attempt'],
+  ['keeping', 'renewal-worker', 'waiting'],
+  ['attempt', 'renewal-thread'],
   ['engine'],
   ['leader', 'once'],
   ['locks'],
-  ['index', 'redlock'],
+  ['index', 'redlock', 'testing'],
 ];
 
 /** The files that a file imports from or exports from. */

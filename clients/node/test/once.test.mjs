@@ -8,7 +8,7 @@ import { until } from './servers.mjs';
 const built = process.env.SERVERLOCK;
 const load = (name) => import(`file://${built}/dist/${name}.js`);
 const { Locks, LockBadArgumentError, LockLostError, LockMisuseError, LockUnavailableError, Once } = await load('index');
-const { now } = await load('clock');
+const { CLOCK, now } = await load('clock');
 const { Engine } = await load('engine');
 const { ConnectionLost, ReplyError } = await load('failures');
 const { leaseEnds, scheduleOf } = await load('once');
@@ -142,6 +142,7 @@ test('a manager describes it', () => {
  * each such command before it runs; what it returns replaces the reply.
  */
 class TickServer {
+  clock = CLOCK;
   isCluster = false;
   hasOneConnection = true;
   prefix = '';
@@ -240,7 +241,7 @@ test('the margin is what free-in-ms exceeds the lease by', () => {
     assert.equal(marginOf(reply), 1000);
 });
 
-const clockOf = (server) => new ServerClock({ wire: server, timeout: 5000 });
+const clockOf = (server) => new ServerClock({ clock: CLOCK, wire: server, timeout: 5000 });
 const KEY = Buffer.from('job');
 
 test('the time is asked at most once a minute, and by one caller at a time', async () => {

@@ -78,7 +78,7 @@ test('`npm install FOLDER` of a fresh clone installs the built package', () => {
   const find =
     "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
   assert.equal(run(process.execPath, ['--input-type=module', '-e', find], user), 'function\n');
-  for (const name of ['index.d.ts', 'redlock.d.ts', 'lock.lua'])
+  for (const name of ['index.d.ts', 'redlock.d.ts', 'testing.d.ts', 'lock.lua', 'renewal-worker.js'])
     assert(existsSync(join(user, 'node_modules/serverlock/dist', name)), name);
 });
 
@@ -111,14 +111,14 @@ test("the README's examples run in an empty project", () => {
   const blocks = [...readFileSync(join(home, 'README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(
     ([, block]) => block,
   );
-  assert.equal(blocks.length, 3);
+  assert.equal(blocks.length, 4);
   for (const block of blocks) {
     const example = block
       .replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`)
       .replace('new Redis({', `new Redis({ port: ${port},`);
-    assert.notEqual(example, block);
+    assert.equal(example === block, block.includes('serverlock/testing')); // only that one needs no server
     writeFileSync(join(made, 'example.js'), example);
-    assert.match(run(process.execPath, ['example.js'], made), /token \d+|held to the end: true/);
+    assert.match(run(process.execPath, ['example.js'], made), /token \d+|held to the end: true|lost true\nunavailable/);
   }
 });
 
@@ -130,6 +130,12 @@ import { createClientPool, createCluster, createSentinel } from 'redis';
 import { Cluster } from 'ioredis';
 import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, Once, type HeldOnce, type LockErrorCode, type LockOptions, type ManagerOptions, type OnceOptions, type Outcome } from 'serverlock';
 import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
+import { type Clock, Server } from 'serverlock/testing';
+const memory = new Server();
+const clock: Clock = memory.clock;
+await clock.advance(1000);
+const stand: Locks = memory.locks({ timeout: 5 });
+memory.lose(await stand.lock('a', 1000).acquire());
 const lock: Lock = await new Redlock([new Redis()], { retryCount: 3 }).acquire(['a'], 1000);
 const name: string = await lock.redlock.using(['b'], 1000, async (signal) => signal.error?.message ?? ExecutionError.name);
 console.log(name, (await lock.extend(500)).expiration);

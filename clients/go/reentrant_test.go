@@ -46,12 +46,12 @@ func TestAReentrantLockIsReleasedAsOftenAsItWasAcquired(t *testing.T) {
 		again, err := lock.Acquire(ctx)
 		mustNot(t, err)
 		if again != held {
-			t.Error("it is another Held")
+			t.Error("it got a different Held")
 		}
 	}
 	mustNot(t, lock.Do(ctx, func(ctx context.Context) error {
 		if FromContext(ctx) != held {
-			t.Error("the scope has another Held")
+			t.Error("the scope has a different Held")
 		}
 		return nil
 	}))
@@ -115,7 +115,7 @@ func TestAnInnerScopeHasItsLockInItsContext(t *testing.T) {
 			var kept context.Context
 			mustNot(t, outer.Do(ctx, func(ctx context.Context) error {
 				if FromContext(ctx) != held {
-					t.Error("the scope has another lock")
+					t.Error("the scope has a different lock")
 				}
 				kept = ctx
 				return ctx.Err()

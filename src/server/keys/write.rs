@@ -1,7 +1,7 @@
 //! Writes keys: carries out the commands of a change, in one of two ways.
 //!
-//! A module command changes the open key in place and replicates the same change. Outside commands, the server's own
-//! commands are called, which check whether the slot is ours. The second way is never used within a command: Redis 6.2
+//! A module command changes the open key in place and replicates the same change. Outside a command, it calls the
+//! server's own commands, which check whether the slot is ours. A command never uses the second way: Redis 6.2
 //! replicates its own commands' writes before the writes made in place.
 
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};

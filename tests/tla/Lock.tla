@@ -1,14 +1,14 @@
 -------------------------------- MODULE Lock --------------------------------
-(* One lock of LOCK.*, as docs/SEMANTICS.md, docs/COMMANDS.md and docs/FAILURE.md describe it: leases, tokens, the     *)
-(* queue, sessions, NOTIFY claims, replication that loses its tail, and the grace after a failover. It was written     *)
-(* from these pages, not from the code.                                                                                *)
-(*                                                                                                                     *)
-(* Time is a number of ticks. A server may carry out a command at any time and any number of times, and each reply may *)
-(* be lost. A command is carried out when it is sent, and a replica that can acknowledge does so at once: a delay only *)
-(* makes a client believe for a shorter time, and a server grant less. Where a delay matters, it is an action.         *)
-(*                                                                                                                     *)
-(* Each client makes one attempt, whose ID is the client. Without LOCK.MACQUIRE, keys share only the last token of the *)
-(* server, so one key is enough. README.md says what is left out.                                                      *)
+(* One lock of LOCK.*, as docs/SEMANTICS.md, docs/COMMANDS.md and docs/FAILURE.md describe it: leases, tokens, the    *)
+(* queue, sessions, NOTIFY claims, replication that loses its tail, and the grace after a failover. It was written    *)
+(* from these pages, not from the code. The section Specification of docs/TESTING.md says what it leaves out.         *)
+(*                                                                                                                    *)
+(* Time is a number of ticks. A server may carry out a command at any time and any number of times, and each reply    *)
+(* may be lost. A command is carried out when it is sent, and a replica acknowledges as soon as it can: a delay only  *)
+(* makes a client believe for a shorter time, and a server grant less. Where a delay can do harm, it is an action.    *)
+(*                                                                                                                    *)
+(* Each client makes one attempt, whose ID is the client. Without LOCK.MACQUIRE, keys share only the last token of    *)
+(* the server, so one key is enough.                                                                                  *)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS
@@ -62,19 +62,19 @@ Free == [token |-> 0, ts |-> 0, id |-> None]
 NoClaim == [id |-> None, until |-> 0, wrote |-> Free, before |-> Free]
 
 \* What a server forgets when it starts, is promoted or becomes a replica.
-Forget(server) == [server EXCEPT !.own = IF Without("memory") THEN @ ELSE 0, !.session = None, !.line = <<>>,
-                                 !.claim = NoClaim, !.fresh = [r \in Servers |-> 0], !.socket = {}, !.stall = -1]
+Forget(server) == [server EXCEPT !.own = 0, !.session = None, !.line = <<>>, !.claim = NoClaim,
+                                 !.fresh = [r \in Servers |-> 0], !.socket = {}, !.stall = -1]
 
 Master(s) == srv[s].of = s
 Runs(s) == Master(s) /\ srv[s].stall < 0
 Held(s) == srv[s].key.token # 0 /\ clock[s] < srv[s].key.ts
 InGrace(s) == clock[s] < srv[s].grace
-\* Without the rule about a server "in its place", a new server joins the new master as soon as that is promoted.
+\* A replica that has a replica of its own, or is joined by a new one, has enough as soon as it is promoted.
 Answers(s) == {r \in Servers \ {s} : srv[r].of = s \/ srv[s].fresh[r] > 0}
 Enough(s) == Cardinality(Answers(s)) + (IF Without("place") /\ s # First THEN 1 ELSE 0) >= Need
 MayGrant(s) == Runs(s) /\ ~InGrace(s) /\ Enough(s)
 
-NewToken(s) == IF Without("token") THEN clock[s]
+NewToken(s) == IF Without("token") THEN clock[s] * 10 + 1
                ELSE Max(clock[s] * 10, Max(srv[s].last, srv[s].key.token) + 1)
 
 ------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ Put(line, c, waits, until) ==
     LET entry == [id |-> c, waits |-> waits, until |-> until]
     IN IF In(line, c) THEN [i \in 1..Len(line) |-> IF line[i].id = c THEN entry ELSE line[i]] ELSE Append(line, entry)
 Wait(line, c) == Put(IF Without("reserved") THEN Drop(line, c) ELSE line, c, TRUE, 0)
-Reserve(line, c) == Put(line, c, FALSE, now + PlaceTime)
+Reserve(line, c) == IF PlaceTime = 0 THEN Drop(line, c) ELSE Put(line, c, FALSE, now + PlaceTime)
 Forever == MaxTime + PlaceTime + 1
 
 \* The witness numbers the clients as they come. It forgets a client's number only once its place is gone.
@@ -146,9 +146,12 @@ Take(s, c, got) ==
           /\ cl' = Reply(c, got, "holds", token)
           /\ Judge(s, c, token)
 
-\* The same ID again. A new master does not prolong a grant that the old one may have ended, until its grace is over.
+\* The same ID again, after a lost reply or for a new SESSION. Until its grace is over, a new master does not prolong a
+\* grant that the old one may have ended.
 TakeAgain(s, c, got) ==
-    /\ Asks(s, c) /\ Enough(s) /\ Held(s) /\ srv[s].key.id = c
+    /\ Runs(s) /\ Enough(s) /\ Held(s) /\ srv[s].key.id = c
+    /\ \/ cl[c].st = "asks"
+       \/ cl[c].session /\ cl[c].st \in {"granted", "holds", "cut"}
     /\ ~InGrace(s) \/ srv[s].own = srv[s].key.token \/ Without("ids")
     /\ Change(s, [srv[s] EXCEPT !.key.ts = Max(@, Expiry(s, c)), !.session = SessionOf(c), !.line = Drop(@, c)])
     /\ cl' = Reply(c, got, "holds", srv[s].key.token)
@@ -166,7 +169,7 @@ Claim(s, c, got) ==
 
 \* A refused command waits, or gets a reserved place.
 Queue(s, c) ==
-    /\ Asks(s, c) /\ c \notin Waiters(s) /\ srv[s].key.id # c /\ srv[s].claim.id # c
+    /\ Asks(s, c) /\ c \notin Waiters(s) /\ srv[s].claim.id # c /\ ~(Held(s) /\ srv[s].key.id = c)
     /\ Held(s) \/ Unclaimed(s) \/ Waiters(s) # {} \/ ~MayGrant(s)
     /\ Change(s, [srv[s] EXCEPT !.line = IF cl[c].mode = "poll" THEN Reserve(@, c) ELSE Wait(@, c)])
     /\ UNCHANGED <<cl, top, bad>>
@@ -299,6 +302,7 @@ Restart(s) ==
 \* A server becomes a replica of a master, and a copy of it.
 Follow(s, m) ==
     /\ s # m /\ Master(m) /\ srv[s].of # m /\ srv[s].stall < 0
+    /\ Without("place") => m # First
     /\ srv' = [Last(s) EXCEPT ![s] = [Forget(srv[s]) EXCEPT !.of = m, !.key = srv[m].key]]
     /\ came' = [came EXCEPT ![s] = [c \in Clients |-> 0]]
     /\ UNCHANGED faults /\ Grouped
@@ -330,15 +334,6 @@ Next ==
 
 Spec == Init /\ [][Next]_vars
 Symmetry == Permutations(Clients)
-\* What a printed step shows.
-Shown == [time |-> now,
-          masters |-> {s \in Servers : Master(s)},
-          keys |-> [s \in Servers |-> <<srv[s].key.token, srv[s].key.ts, srv[s].key.id>>],
-          queues |-> [s \in Servers |-> [i \in 1..Len(srv[s].line) |->
-                         <<srv[s].line[i].id, IF srv[s].line[i].waits THEN "waits" ELSE "reserved">>]],
-          clients |-> [c \in Clients |-> <<cl[c].st, cl[c].token, cl[c].until>>],
-          broken |-> bad]
-
 ------------------------------------------------------------------------------
 (* The promises. *)
 

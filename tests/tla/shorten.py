@@ -46,7 +46,7 @@ def parse(text):
 
 def written(value):
     if isinstance(value, dict):
-        return " ".join(f"{name}={written(part)}" for name, part in value.items())
+        return "[" + " ".join(f"{name}={written(part)}" for name, part in value.items()) + "]"
     if isinstance(value, list):
         end = ">>" if value[0] == "<<" else "}"
         return value[0] + ", ".join(map(written, value[1:])) + end
@@ -76,7 +76,7 @@ def main():
         changed = [
             f"{name.removeprefix('srv.').removeprefix('cl.')}: {value}"
             for name, value in sorted(after.items())
-            if before.get(name) != value and not re.match(r"came|top|faults|clock|.*fresh", name)
+            if before.get(name) != value and not re.match(r"came|top|faults|clock|.*\.(fresh|mode|last|own)", name)
         ]
         if steps:
             print(f"{steps:2} {match[2]:<11} {'; '.join(changed)}".rstrip())

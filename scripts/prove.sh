@@ -33,7 +33,8 @@ configure() {
 failed=
 # run NAME EXPECTED CONSTANT=VALUE ...
 run() {
-    local name=$1 expected=$2 status=0 states began=$SECONDS
+    local name=$1 expected=$2 status=0 states began=$SECONDS work
+    work=$(mktemp -d "$out/$name.XXXXXX")
     shift 2
     configure "$@" >"$out/$name.cfg"
     # A counterexample is short and always the same with one worker.
@@ -42,9 +43,9 @@ run() {
         java+=(-XX:TieredStopAtLevel=1)
         sed -i "s/^INVARIANTS .*/INVARIANTS $expected/" "$out/$name.cfg"
     fi
-    "${java[@]}" -cp "$jar" tlc2.TLC -workers "$workers" -metadir "$out/$name.states" -config "$out/$name.cfg" \
+    "${java[@]}" -cp "$jar" tlc2.TLC -workers "$workers" -metadir "$work" -config "$out/$name.cfg" \
         tests/tla/Lock.tla >"$out/$name.out" 2>&1 </dev/null || status=$?
-    rm -rf "$out/$name.states"
+    rm -rf "$work"
     states=$(sed -n 's/^[0-9,]* states generated, \([0-9,]*\) distinct.*/\1/p' "$out/$name.out" | tail -n 1)
     if [ "$expected" = holds ]; then
         [ "$status" = 0 ] && grep -q '^Model checking completed. No error' "$out/$name.out"

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients busy-tests test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients busy-tests test-arm64 reproducible simulate prove torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ copies: ## Copy portable/lock.lua into the packages that carry it
 simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --ignored --nocapture
 
+prove: ## Check the specification in tests/tla with TLC, and find its counterexamples (Java 17, Maven): minutes
+	@scripts/prove.sh
+
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge the clients' histories
 	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
 		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
@@ -114,7 +117,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate fuzz mutants memcheck busy-tests test-arm64 reproducible msrv advisories
+NIGHTLY = torture simulate prove fuzz mutants memcheck busy-tests test-arm64 reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \

@@ -46,6 +46,7 @@ def opposite(mine, theirs, owner, session):
     say('held')
     hear()
     say(waits(locks, theirs, wait=60 if session else 2, session=bool(session), owner=owner))
+    session or hear()
     held.release()
 kept = []
 while line := hear():
@@ -169,7 +170,10 @@ fn notify_waits_find_and_show_no_cycle() {
     assert_ne!(holder("left"), right.field("client"));
     assert_ne!(holder("right"), left.field("client"));
     assert_eq!((left.field("owner").text(), right.field("owner").text()), ("other".into(), "one".into()));
+    // Each keeps its lock until both waits have ended.
     assert_eq!((one.hear(), other.hear()), ("LockTimeout".into(), "LockTimeout".into()));
+    one.say("");
+    other.say("");
     assert_eq!(conn.info("lock", "lock_deadlocks").as_deref(), Some("0"));
 }
 

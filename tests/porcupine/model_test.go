@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/anishathalye/porcupine"
@@ -163,5 +166,23 @@ func TestBadHistoriesHaveNone(t *testing.T) {
 				t.Errorf("has an order: %s", history)
 			}
 		})
+	}
+}
+
+func TestTheDrawnHistoryMatchesItsText(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "small.html")
+	if err := judgeAll([]string{"../../docs/histories/small.jsonl"}, page); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile("../../docs/histories/small.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(drawn, kept) {
+		t.Error("go run . --page ../../docs/histories/small.html ../../docs/histories/small.jsonl")
 	}
 }

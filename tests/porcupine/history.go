@@ -39,6 +39,8 @@ type operation struct {
 
 	// end is the moment of the return, or the end of time.
 	end int64
+	// replies is the number of operations on the key that got one.
+	replies int
 	// others is whether other clients may be waiting: a free lock is then refused to newcomers.
 	others bool
 }
@@ -112,11 +114,12 @@ const never = 1 << 62
 
 // history returns the operations as Porcupine takes them. An operation whose reply was lost stays open to the end.
 func history(ops []operation, grace bool) []porcupine.Operation {
-	waiting := map[string][]int{}
+	waiting, replies := map[string][]int{}, map[string]int{}
 	for at := range ops {
 		ops[at].end = never
 		if ops[at].Return != nil {
 			ops[at].end = *ops[at].Return
+			replies[ops[at].Key]++
 		}
 		if ops[at].Wait > 0 {
 			waiting[ops[at].Key] = append(waiting[ops[at].Key], at)
@@ -124,6 +127,7 @@ func history(ops []operation, grace bool) []porcupine.Operation {
 	}
 	var all []porcupine.Operation
 	for at, op := range ops {
+		op.replies = replies[op.Key]
 		for _, other := range waiting[op.Key] {
 			waiter := ops[other]
 			isOther := other != at && (op.Attempt == "" || waiter.Attempt != op.Attempt)

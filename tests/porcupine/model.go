@@ -13,6 +13,8 @@ type state struct {
 	now int64
 	// last is the largest token that a client has seen.
 	last int64
+	// replies is the number of operations so far that got one.
+	replies int
 	// grant is the current one; the zero value means that the key holds none.
 	grant grant
 }
@@ -55,11 +57,21 @@ func step(s state, op operation, out outcome, margin int64) []state {
 	// Whatever came before this operation came before its return.
 	s.grant.to = min(s.grant.to, op.end)
 	mine := s.grant.made && s.grant.token == op.Token
+	if op.Name == "CANCEL" {
+		mine = s.grant.made && s.grant.attempt == op.Attempt
+	}
+	if out.isLost {
+		after := s.unanswered(op, mine, margin)
+		// It may also never take effect. Without a chance of an effect it comes last, which shortens the search.
+		if len(after) > 0 || s.replies == op.replies {
+			after = append(after, s)
+		}
+		return after
+	}
+	s.replies++
 	switch op.Name {
 	case "ACQUIRE", "RECOVER":
 		switch {
-		case out.isLost:
-			return append(s.granted(op, 0, margin), s)
 		case out.isNil && (op.Name == "RECOVER" || op.others):
 			return []state{s}
 		case out.isNil:
@@ -68,10 +80,8 @@ func step(s state, op operation, out outcome, margin int64) []state {
 		return s.granted(op, out.number, margin)
 	case "EXTEND":
 		switch {
-		case out.isLost && !mine, out.number == 0 && !out.isLost && !mine:
+		case out.number == 0 && !mine:
 			return []state{s}
-		case out.isLost:
-			return append(each(s.held(margin), renewed(op)), s)
 		case out.number == 0:
 			return s.expired(op, margin)
 		case out.number == 1 && mine:
@@ -79,9 +89,7 @@ func step(s state, op operation, out outcome, margin int64) []state {
 		}
 	case "RELEASE":
 		switch {
-		case out.isLost && mine:
-			return []state{s, s.free()}
-		case out.isLost, out.number == 0 && !mine:
+		case out.number == 0 && !mine:
 			return []state{s}
 		case out.number == 1 && mine:
 			return each(s.held(margin), state.free)
@@ -92,18 +100,28 @@ func step(s state, op operation, out outcome, margin int64) []state {
 	case "CHECK":
 		return s.checked(op, out, mine)
 	case "CANCEL":
-		mine = s.grant.made && s.grant.attempt == op.Attempt
 		switch {
 		case !mine:
 			// The attempt may have waited, or had a reserved place, whatever the reply.
 			return []state{s}
-		case out.isLost:
-			return []state{s, s.free()}
 		case out.number == 0:
 			return s.expired(op, margin)
 		case out.number == 1:
 			return append(each(s.held(margin), state.free), s.expired(op, margin)...)
 		}
+	}
+	return nil
+}
+
+// unanswered returns the states after an operation without a reply that took effect.
+func (s state) unanswered(op operation, mine bool, margin int64) []state {
+	switch {
+	case op.Name == "ACQUIRE" || op.Name == "RECOVER":
+		return s.granted(op, 0, margin)
+	case op.Name == "EXTEND" && mine:
+		return each(s.held(margin), renewed(op))
+	case (op.Name == "RELEASE" || op.Name == "CANCEL") && mine:
+		return []state{s.free()}
 	}
 	return nil
 }
@@ -139,7 +157,7 @@ func (s state) granted(op operation, token, margin int64) []state {
 // checked returns the state after CHECK, whose reply is in whole milliseconds, without the margin.
 func (s state) checked(op operation, out outcome, mine bool) []state {
 	switch {
-	case out.isLost, !mine && out.number == 0:
+	case !mine && out.number == 0:
 		return []state{s}
 	case !mine || out.number < 0:
 		return nil

@@ -110,6 +110,7 @@ func TestGoodHistoriesHaveAnOrder(t *testing.T) {
 		"a lost RELEASE, without":    held().op(1, 20, "RELEASE", 7).lost().refuse(2, 100),
 		"a lost EXTEND, in effect":   held().op(1, 900, "EXTEND", 7).lost().refuse(2, 1_500),
 		"a lost EXTEND, without":     held().op(1, 900, "EXTEND", 7).lost().grant(2, 1_300, 8),
+		"a lost EXTEND, too late":    held().op(1, 20, "RELEASE", 7, 1).op(1, 30, "EXTEND", 7).lost().grant(2, 40, 8),
 		"a lost grant":               lose().refuse(2, 500).grant(2, 1_800, 7),
 		"a lost grant, made late":    lose().refuse(2, 3_000),
 		"a lost RECOVER":             script{}.op(1, 10, "RECOVER", 0).lost().grant(2, 20, 7).op(2, 30, "RELEASE", 7, 1),

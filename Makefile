@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients busy-tests test-arm64 reproducible simulate prove torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,11 +100,18 @@ simulate: install-deps ## Simulate servers, clients, clocks and failovers for SE
 prove: ## Check the specification in tests/tla with TLC, and find its counterexamples (Java 17, Maven): minutes
 	@scripts/prove.sh
 
+# The small histories of the last `make torture`.
+HISTORIES ?= $(abspath $(or $(CARGO_TARGET_DIR),target)/histories)
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge the clients' histories
-	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
-		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
+	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); rm -f '$(HISTORIES)'/*.jsonl; \
+		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) TORTURE_HISTORIES='$(HISTORIES)' \
+			cargo test --quiet --test torture run:: -- --nocapture; \
+		scripts/porcupine.sh '$(HISTORIES)'; \
 		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
+
+porcupine: ## Let Porcupine judge the small histories of the last `make torture` again (Go)
+	@scripts/porcupine.sh '$(HISTORIES)'
 
 mutants: install-deps ## Apply each mutant, and check that the tests find it: about an hour on two cores
 	@scripts/mutants.sh

@@ -19,12 +19,12 @@ lint_go() {
         skip go "Go 1.24 or later is missing"
         return 0
     fi
-    unformatted=$(gofmt -l clients/go benches/clients/go examples/go) || return 1
+    unformatted=$(gofmt -l clients/go benches/clients/go examples/go tests/porcupine) || return 1
     [ -z "$unformatted" ] || { echo "lint-clients: run gofmt -w on:" "$unformatted" >&2; return 1; }
     # The driver's go.mod pins the version of staticcheck. Without a network its first build fails.
     (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck) ||
         { skip go "staticcheck cannot be built"; return 0; }
-    for folder in clients/go clients/go/suite benches/clients/go; do
+    for folder in clients/go clients/go/suite benches/clients/go tests/porcupine; do
         (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./...) || return 1
     done
 }

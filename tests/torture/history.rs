@@ -102,6 +102,8 @@ pub struct Op {
     /// The ID with which it was sent, else 0.
     pub id: i64,
     pub outcome: Outcome,
+    /// How many times it was sent in vain, before the last time.
+    pub lost: usize,
     /// When it was first sent.
     pub from: Moment,
     /// When it was last sent.

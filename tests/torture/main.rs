@@ -14,6 +14,7 @@ mod history;
 mod many;
 mod moment;
 mod plan;
+mod record;
 mod report;
 mod run;
 mod sinks;

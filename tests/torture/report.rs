@@ -2,7 +2,7 @@
 
 use super::check::linear::Verdict;
 use super::check::{groups, linear, order, pass, Violation};
-use super::history::{Company, Effect, KeyHistory, Outcome, Terms};
+use super::history::{Company, KeyHistory, Outcome, Terms};
 use super::moment::Clock;
 use super::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,11 +89,7 @@ impl Report {
     }
 
     fn search(&mut self, history: &KeyHistory, terms: &Terms, clock: &Clock) {
-        let Some(from) = history.ops.iter().map(|op| op.from).min() else { return };
-        let until = history.ops.iter().map(|op| op.until).max().unwrap_or(from);
-        let lost = [Effect::Loss, Effect::Change].iter().any(|effect| terms.is_in(*effect, from, until));
-        // The search assumes a clock that runs evenly.
-        if lost || clock.was_stepped(from, until) {
+        if !linear::applies(history, terms, clock) {
             self.voided += 1;
             return;
         }

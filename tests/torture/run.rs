@@ -5,12 +5,14 @@ use super::clients::{classic, inspector, locks, plain, several, Client, Habits, 
 use super::faults;
 use super::history::{Company, Inspection, KeyHistory, Op, Terms};
 use super::plan::{Plan, Setup, Track};
+use super::record;
 use super::report::{judge, text, Report};
 use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
 use super::world::{StopOnPanic, World};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
@@ -38,7 +40,11 @@ pub fn run(plan: &Plan) -> Report {
         overtime: world.overtime(),
         events: world.events(),
     };
-    let mut report = judge(plan, &histories(logs), &terms, &world.clock());
+    let histories = histories(logs);
+    if let Some(folder) = std::env::var_os("TORTURE_HISTORIES").filter(|folder| !folder.is_empty()) {
+        record::write(Path::new(&folder), plan, &histories, &terms, &world.clock());
+    }
+    let mut report = judge(plan, &histories, &terms, &world.clock());
     report.faults = world.faults();
     report.claims = world.claims.load(Ordering::Relaxed);
     report

@@ -7,7 +7,7 @@
 //! at any time, or not at all.
 
 use super::{Kind, Violation};
-use crate::history::{Action, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Action, Effect, KeyHistory, Op, Outcome, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashSet;
 
@@ -62,6 +62,14 @@ struct Search<'a> {
     tried: usize,
     /// The longest sequence of operations that could be put in order, and its final state.
     best: (usize, State),
+}
+
+/// Whether the search can judge a history: its lock may not be lost, and the server's clock runs evenly.
+pub fn applies(history: &KeyHistory, terms: &Terms, clock: &Clock) -> bool {
+    let from = history.ops.iter().map(|op| op.from).min().unwrap_or(0);
+    let until = history.ops.iter().map(|op| op.until).max().unwrap_or(from);
+    let is_lost = [Effect::Loss, Effect::Change].iter().any(|effect| terms.is_in(*effect, from, until));
+    !is_lost && !clock.was_stepped(from, until)
 }
 
 pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Verdict {

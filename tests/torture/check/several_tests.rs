@@ -166,7 +166,7 @@ fn answered_beside(
 ) -> bool {
     let of = scripts.len();
     let op = |script: &Script| {
-        let op = Op { client: 1, action, of, id: 0, outcome, from: 500_000, sent: 500_000, until: 501_000 };
+        let op = Op { client: 1, action, of, id: 0, outcome, lost: 0, from: 500_000, sent: 500_000, until: 501_000 };
         KeyHistory { ops: [&script.ops[..], &[op]].concat(), ..script.history(company) }
     };
     let histories: Vec<KeyHistory> = scripts.iter().map(op).collect();

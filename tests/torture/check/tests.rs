@@ -44,7 +44,7 @@ impl Script {
 
     pub(super) fn op(mut self, client: u32, (from, until): (i64, i64), action: Action, outcome: Outcome) -> Self {
         let (from, until) = (from * 1_000, until * 1_000);
-        self.ops.push(Op { client, action, of: 1, id: 0, outcome, from, sent: from, until });
+        self.ops.push(Op { client, action, of: 1, id: 0, outcome, lost: 0, from, sent: from, until });
         self
     }
 

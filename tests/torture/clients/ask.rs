@@ -60,8 +60,9 @@ impl Attempt<'_> {
             return None;
         }
         // After a lost reply, it asks again with the same ID, a few times.
-        let mut sent_again = false;
+        let mut lost = 0;
         loop {
+            let sent_again = lost > 0;
             // Finding a server may take a while, and is not part of the command.
             client.link.server()?;
             let sent = client.world.now();
@@ -72,13 +73,14 @@ impl Attempt<'_> {
             let outcome = outcome(action(sent_again), reply.as_ref());
             let may_be_lost = outcome == Outcome::Unknown || (sent_again && matches!(outcome, Outcome::Error(_)));
             if may_be_lost && self.with_id && !client.world.is_over() && client.dice.percent(75) {
-                sent_again = true;
+                lost += 1;
                 client.sleep_up_to(20);
                 continue;
             }
             // An error shows that this command was not carried out, not that the earlier ones were not.
             let outcome = if may_be_lost { Outcome::Unknown } else { outcome };
             client.note_all(keys, action(sent_again), known, outcome, (from, sent));
+            client.log.set_lost(keys.len(), lost);
             if may_be_lost && self.with_id && client.dice.percent(50) {
                 for key in keys {
                     self.cancel(client, key, id, from);

@@ -36,6 +36,13 @@ pub struct Log {
     pub inspections: Vec<(String, Inspection)>,
 }
 
+impl Log {
+    /// The operations that were recorded last, one for each of `of` keys, had been sent this often before.
+    pub fn set_lost(&mut self, of: usize, lost: usize) {
+        self.ops.iter_mut().rev().take(of).for_each(|(_, op)| op.lost = lost);
+    }
+}
+
 /// A client and its log.
 pub struct Client<'a> {
     pub world: &'a World,
@@ -84,7 +91,8 @@ impl<'a> Client<'a> {
         outcome: Outcome,
         (from, sent): (Moment, Moment),
     ) {
-        let op = Op { client: self.number, action, of: keys.len(), id, outcome, from, sent, until: self.world.now() };
+        let (client, of, until) = (self.number, keys.len(), self.world.now());
+        let op = Op { client, action, of, id, outcome, lost: 0, from, sent, until };
         self.log.ops.extend(keys.iter().map(|key| (key.to_string(), op)));
     }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds the search in one history, which usually takes milliseconds.
-const patience = 2 * time.Minute
+const patience = 30 * time.Second
 
 func main() {
 	page := flag.String("page", "", "draw the only history of a file")

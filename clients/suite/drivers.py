@@ -30,7 +30,7 @@ LANGUAGES = {
     },
     "java": {
         "built": f"{TARGET}/clients/serverlock-java/test-classes",
-        "clients": ["jedis", "lettuce"],
+        "clients": ["jedis", "lettuce", "lettuce-async"],
         "command": [
             shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
             ":".join(f"{TARGET}/clients/serverlock-java/{part}"

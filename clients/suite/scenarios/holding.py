@@ -249,7 +249,7 @@ def at_least_keeps_others_out_and_the_caller_continues(stage):
     assert time.monotonic() - began >= 3
 
 
-@scenario(rules="S4")
+@scenario("scopes", rules="S4")
 def the_same_lock_again_in_its_own_scope_is_a_clear_error(stage):
     server = stage.server()
     driver = stage.opened(server)

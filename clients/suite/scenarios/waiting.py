@@ -285,7 +285,8 @@ def without_the_right_to_the_channel_waits_block_over_a_few_connections(stage):
     theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
              for n in range(20)]
-    waits(conn, "report", 2)
+    if "polls" not in driver.ready["can"]:
+        waits(conn, "report", 2)
     time.sleep(2)
     assert len(stage.clients_of(conn)) <= 14, len(stage.clients_of(conn))
     conn.call("LOCK.RELEASE", "report", theirs)

@@ -9,6 +9,7 @@ import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.BooleanSupplier;
 
 /**
@@ -152,6 +153,26 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
             Reference.reachabilityFence(this);
         }
         return releaseEntirely(nanos);
+    }
+
+    /**
+     * Releases the lock like {@link #release()}, without a thread that waits. This needs Lettuce; with Jedis the future
+     * fails with {@link LockMisuseException}, and the lock stays held. Cancelling the future changes nothing.
+     *
+     * @return completes with whether the lock was held to the end
+     */
+    public CompletableFuture<Boolean> releaseAsync() {
+        try {
+            if (hold.leaveAgain()) {
+                return CompletableFuture.completedFuture(hold.whyNotHeld() == null);
+            }
+            return engine.releaseAsync(hold, 0);
+        } finally {
+            if (hold.isReleased()) {
+                forget();
+            }
+            Reference.reachabilityFence(this);
+        }
     }
 
     /** Releases the lock, however often it was acquired. later: in nanoseconds. */

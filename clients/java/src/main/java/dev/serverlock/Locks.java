@@ -11,6 +11,8 @@ import dev.serverlock.spi.Server;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ForkJoinPool;
 
 /**
  * The locks of one client. Create one {@code Locks} for each Redis client in the application and keep it: two of them
@@ -170,6 +172,7 @@ public final class Locks implements AutoCloseable {
         private long timeout = 5 * Clock.SECOND;
         private Hooks hooks = new Hooks() {};
         private System.Logger log = System.getLogger("dev.serverlock");
+        private Executor continuations = ForkJoinPool.commonPool();
         private boolean mayUseScripts = true;
         private boolean warns = true;
         /** For tests. */
@@ -217,6 +220,19 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
+         * Sets where the futures of {@link ServerLock#acquireAsync} and {@link Held#releaseAsync} complete, and what
+         * the application has added to them runs. The default is the common pool. With {@code Runnable::run} they
+         * complete in a thread that must not block: it also handles all other attempts of these locks.
+         *
+         * @param executor the executor
+         * @return this
+         */
+        public Builder executor(Executor executor) {
+            continuations = Objects.requireNonNull(executor, "executor");
+            return this;
+        }
+
+        /**
          * Sets whether one warning is logged if the module is missing. The default is true.
          *
          * @param warns false for no warning
@@ -238,7 +254,7 @@ public final class Locks implements AutoCloseable {
         }
 
         private Options options() {
-            return new Options(server, clock, timeout, hooks, log, mayUseScripts, warns);
+            return new Options(server, clock, timeout, hooks, log, continuations, mayUseScripts, warns);
         }
 
         /** {@return the locks} */

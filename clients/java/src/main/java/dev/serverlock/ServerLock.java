@@ -3,6 +3,7 @@ package dev.serverlock;
 import dev.serverlock.internal.Engine;
 import dev.serverlock.internal.command.Request;
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
 
@@ -185,6 +186,25 @@ public final class ServerLock {
      */
     public Held acquire() throws InterruptedException {
         return Held.acquire(engine, request);
+    }
+
+    /**
+     * Acquires the lock like {@link #acquire}, without a thread that waits. This needs Lettuce; with Jedis the future
+     * fails with {@link LockMisuseException}.
+     *
+     * <p>Cancelling the future, or completing it in any other way, ends the attempt, which leaves nothing behind. Like
+     * any {@link CompletableFuture}, it is not cancelled by cancelling a stage that depends on it. The future completes
+     * in the executor of {@link Locks.Builder#executor}, so code that is added to it may block. All errors of
+     * {@link #acquire} complete it exceptionally.
+     *
+     * <p>The lock belongs to no thread: asking for it again waits, and ends with the wait. So {@link #reentrant} and
+     * {@link #session} are errors here, and so are {@link #replicas} and {@link #fsync}. The caller must release the
+     * lock, with {@link Held#releaseAsync} or in any thread.
+     *
+     * @return completes with the lock
+     */
+    public CompletableFuture<Held> acquireAsync() {
+        return engine.acquireAsync(request, hold -> new Held(engine, hold));
     }
 
     /**

@@ -116,7 +116,7 @@ class PackageTest {
         while (found.find()) {
             blocks.add(found.group(1));
         }
-        assertEquals(3, blocks.size());
+        assertEquals(4, blocks.size());
         return blocks;
     }
 
@@ -144,6 +144,13 @@ class PackageTest {
         assertTrue(output.contains("working, token") && output.contains("RAN"), output);
         String again = run(List.of("java", "-cp", "target/classes:target/dependency/*", "Job"));
         assertTrue(again.contains("ELSEWHERE") && !again.contains("working"), again);
+    }
+
+    @Test
+    void theExampleWithReactorRunsInAnEmptyProject() throws Exception {
+        String output = play(readme().get(3), LETTUCE);
+        assertTrue(output.contains("working, token"), output);
+        assertTrue(server.isFree("orders"));
     }
 
     @Test

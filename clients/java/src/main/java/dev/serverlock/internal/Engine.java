@@ -3,6 +3,8 @@ package dev.serverlock.internal;
 import dev.serverlock.Hooks;
 import dev.serverlock.LockException;
 import dev.serverlock.LockLostException;
+import dev.serverlock.LockMisuseException;
+import dev.serverlock.internal.attempt.AsyncAttempt;
 import dev.serverlock.internal.attempt.Attempt;
 import dev.serverlock.internal.attempt.Resources;
 import dev.serverlock.internal.command.Grant;
@@ -24,8 +26,13 @@ import dev.serverlock.internal.hold.Timer;
 import dev.serverlock.internal.once.ServerClock;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.Exchange;
 import dev.serverlock.internal.wire.Router;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Function;
 
 /** Builds one manager's parts; acquires locks for it, and reports grants, refusals and losses. Thread-safe. */
 public final class Engine {
@@ -40,6 +47,9 @@ public final class Engine {
     private final Resources resources;
     private final Scopes scopes = new Scopes();
     private final Sessions sessions;
+    /** The attempts that no thread waits for, until nothing is left of them. */
+    private final Set<AsyncAttempt> pending = ConcurrentHashMap.newKeySet();
+
     private final Hold.Watcher watcher = new Hold.Watcher() {
         @Override
         public void lost(Hold hold, LockLostException why) {
@@ -56,11 +66,11 @@ public final class Engine {
 
     public Engine(Options options) {
         hooks = options.hooks();
-        context = new Context(options.clock(), options.timeout(), options.log());
+        context = new Context(options.clock(), options.timeout(), options.log(), options.continuations());
         timer = new Timer(context, this::renew);
         Router router = new Router(options.server());
         Module module = new Module(context, options.mayUseScripts(), options.warns());
-        Portable portable = new Portable(context, router);
+        Portable portable = new Portable(context);
         Debts debts = new Debts(context, timer);
         sessions = new Sessions(context, router, timer);
         commands = new Commands(context, router, module, portable, timer);
@@ -133,6 +143,51 @@ public final class Engine {
         return hold;
     }
 
+    /**
+     * Acquires the lock without a thread that waits, for no thread in particular. Any other completion of the future
+     * ends the attempt, or releases the lock. held: what the application gets.
+     */
+    public <T> CompletableFuture<T> acquireAsync(Request request, Function<Hold, T> held) {
+        CompletableFuture<T> future = new CompletableFuture<>();
+        LockException unfit = resources.router().isAsync() ? request.unfitForAsync() : needsLettuce(request);
+        AsyncAttempt attempt = new AsyncAttempt(resources, request, pending);
+        CompletableFuture<Grant> outcome = unfit == null ? attempt.start() : CompletableFuture.failedFuture(unfit);
+        outcome.whenComplete((grant, error) -> {
+            if (error == null) {
+                granted(attempt, request, grant, held, future);
+            } else if (Exchange.cause(error) instanceof LockException refused) {
+                long waited = context.now() - attempt.began();
+                context.complete(() -> {
+                    context.callBack(() -> hooks.refused(request.name(), Clock.duration(waited), refused));
+                    future.completeExceptionally(refused);
+                });
+            } // else the future is complete: it was cancelled
+        });
+        future.whenComplete((value, error) -> attempt.cancel());
+        return future;
+    }
+
+    private <T> void granted(
+            AsyncAttempt attempt, Request request, Grant grant, Function<Hold, T> held, CompletableFuture<T> future) {
+        Hold hold = new Hold(context, watcher, request, grant, attempt.began());
+        attempt.settleOverdue(hold::isReleased);
+        timer.add(hold);
+        T value = held.apply(hold);
+        context.complete(() -> {
+            if (!future.isDone()) {
+                context.callBack(() -> hooks.granted(request.name(), Clock.duration(hold.granted() - hold.began())));
+            }
+            if (!future.complete(value)) {
+                giveUp(hold);
+            }
+        });
+    }
+
+    private static LockException needsLettuce(Request request) {
+        String why = "futures need Lettuce: Jedis blocks a thread for each command; use acquire and release";
+        return new LockMisuseException(request.name(), why, null);
+    }
+
     /** Reports a lost hold. Called once per hold, in one of a few threads. */
     private void report(Hold hold, LockLostException why) {
         Request request = hold.request();
@@ -148,6 +203,15 @@ public final class Engine {
     public boolean release(Hold hold, long later) {
         scopes.leave(hold);
         return release.release(hold, later);
+    }
+
+    /** Like release, without a thread that waits. */
+    public CompletableFuture<Boolean> releaseAsync(Hold hold, long later) {
+        if (!resources.router().isAsync()) {
+            return CompletableFuture.failedFuture(needsLettuce(hold.request()));
+        }
+        scopes.leave(hold);
+        return release.releaseAsync(hold, later);
     }
 
     /** Ends a hold whose lock stays until then. See {@link Keep#keep}. */
@@ -171,12 +235,18 @@ public final class Engine {
             return;
         }
         context.close();
+        pending.forEach(AsyncAttempt::close);
         timer.close();
         resources.subscription().close();
         resources.connections().close();
         resources.blocking().close();
         sessions.close();
         context.endThreads();
+    }
+
+    /** How many attempts no thread waits for. */
+    int pending() {
+        return pending.size();
     }
 
     Resources resources() {

@@ -72,4 +72,9 @@ final class LettuceCluster implements Cluster {
             // The next command reports it.
         }
     }
+
+    @Override
+    public boolean isAsync() {
+        return true;
+    }
 }

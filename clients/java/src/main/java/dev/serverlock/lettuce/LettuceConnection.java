@@ -86,6 +86,32 @@ final class LettuceConnection implements WatchedConnection {
         }
     }
 
+    /** Like exchange, but does not block. */
+    CompletableFuture<Void> send(List<Call> calls, Duration timeout) {
+        List<CompletableFuture<Object>> replies =
+                calls.stream().map(call -> send(call.words)).toList();
+        return CompletableFuture.allOf(replies.toArray(new CompletableFuture<?>[0]))
+                .exceptionally(error -> null)
+                .completeOnTimeout(null, timeout.toNanos(), TimeUnit.NANOSECONDS)
+                .thenRun(() -> {
+                    for (int at = 0; at < calls.size(); at++) {
+                        read(calls.get(at), replies.get(at), timeout);
+                    }
+                });
+    }
+
+    private void read(Call call, CompletableFuture<Object> reply, Duration timeout) {
+        if (!reply.isDone()) {
+            call.error = new ServerException("no reply within " + timeout, null);
+            abandon();
+            return;
+        }
+        reply.whenComplete((value, error) -> {
+            call.value = value;
+            call.error = error == null ? null : Sent.read(error);
+        });
+    }
+
     @Override
     public CompletableFuture<Object> send(byte[][] words) {
         CompletableFuture<Object> reply = new CompletableFuture<>();

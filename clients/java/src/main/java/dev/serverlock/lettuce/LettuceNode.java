@@ -1,8 +1,8 @@
 package dev.serverlock.lettuce;
 
+import dev.serverlock.spi.AsyncNode;
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.Connection;
-import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ServerException;
 import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisClient;
@@ -33,7 +33,7 @@ import java.util.function.Consumer;
  * <p>While a reply is overdue on that connection, the network may be dropping everything, and Lettuce waits until TCP
  * gives up, which can take 15 minutes. Meanwhile other commands use a {@link Spare}.
  */
-final class LettuceNode implements Node, RedisConnectionStateListener {
+final class LettuceNode implements AsyncNode, RedisConnectionStateListener {
     private final StatefulRedisConnection<?, ?> connection;
     private final RedisClient dialer;
     private final RedisURI uri;
@@ -47,7 +47,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         this.connection = connection;
         this.dialer = dialer;
         this.uri = uri;
-        spare = new Spare(this::connect);
+        spare = new Spare(this::open);
         connection.addListener(this);
     }
 
@@ -76,6 +76,49 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
             return;
         }
         long end = System.nanoTime() + timeout.toNanos();
+        List<Sent> all = dispatch(calls);
+        boolean wasInterrupted = false;
+        for (int at = 0; at < calls.size(); at++) {
+            wasInterrupted |= await(calls.get(at), all.get(at), end);
+        }
+        if (wasInterrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    @Override
+    public CompletableFuture<Void> send(List<Call> calls, Duration timeout) {
+        if (!overdue.isEmpty()) {
+            return spare.send(calls, timeout);
+        }
+        List<Sent> all = dispatch(calls);
+        return CompletableFuture.allOf(all.toArray(new CompletableFuture<?>[0]))
+                .exceptionally(error -> null)
+                .completeOnTimeout(null, timeout.toNanos(), TimeUnit.NANOSECONDS)
+                .thenRun(() -> {
+                    for (int at = 0; at < calls.size(); at++) {
+                        read(calls.get(at), all.get(at));
+                    }
+                });
+    }
+
+    /** Fills in the result, without waiting for it. */
+    private void read(Call call, Sent sent) {
+        if (!sent.isDone()) {
+            late(call, sent, null);
+            return;
+        }
+        sent.whenComplete((reply, error) -> {
+            if (error == null) {
+                call.value = reply;
+                call.wasResent = sent.wasRewritten();
+            } else {
+                call.error = Sent.read(error);
+            }
+        });
+    }
+
+    private List<Sent> dispatch(List<Call> calls) {
         List<Sent> all = new ArrayList<>(calls.size());
         for (Call call : calls) {
             Sent sent = new Sent(call.words);
@@ -88,13 +131,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                 sent.completeExceptionally(error);
             }
         }
-        boolean wasInterrupted = false;
-        for (int at = 0; at < calls.size(); at++) {
-            wasInterrupted |= await(calls.get(at), all.get(at), end);
-        }
-        if (wasInterrupted) {
-            Thread.currentThread().interrupt();
-        }
+        return all;
     }
 
     @SuppressWarnings("unchecked") // the command has its own codec
@@ -119,23 +156,28 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                 call.error = new ServerException("Lettuce has cancelled the command", error);
                 return wasInterrupted;
             } catch (TimeoutException late) {
-                call.error = new ServerException("no reply in time", late);
-                if (sent.wasWritten()) {
-                    overdue.add(sent);
-                    sent.whenComplete((reply, error) -> settled(sent));
-                    call.late = sent.handle((reply, error) -> {
-                                if (error != null) {
-                                    throw Sent.read(error);
-                                }
-                                return reply;
-                            })
-                            .toCompletableFuture();
-                } else {
-                    sent.cancel(); // Lettuce does not write a cancelled command
-                }
+                late(call, sent, late);
                 return wasInterrupted;
             }
         }
+    }
+
+    /** Notes that the reply has not come in time. cause: may be null. */
+    private void late(Call call, Sent sent, TimeoutException cause) {
+        call.error = new ServerException("no reply in time", cause);
+        if (!sent.wasWritten()) {
+            sent.cancel(); // Lettuce does not write a cancelled command
+            return;
+        }
+        overdue.add(sent);
+        sent.whenComplete((reply, error) -> settled(sent));
+        call.late = sent.handle((reply, error) -> {
+                    if (error != null) {
+                        throw Sent.read(error);
+                    }
+                    return reply;
+                })
+                .toCompletableFuture();
     }
 
     private void settled(Sent sent) {
@@ -157,6 +199,12 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
 
     private LettuceConnection connect(Duration timeout) {
         return new LettuceConnection(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri)));
+    }
+
+    private CompletableFuture<LettuceConnection> open() {
+        return dialer.connectAsync(ByteArrayCodec.INSTANCE, uri)
+                .thenApply(LettuceConnection::new)
+                .toCompletableFuture();
     }
 
     @Override
@@ -182,7 +230,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         }
     }
 
-    private static <T> T within(Duration timeout, CompletionStage<T> stage) {
+    static <T> T within(Duration timeout, CompletionStage<T> stage) {
         CompletableFuture<T> future = stage.toCompletableFuture();
         try {
             return future.get(timeout.toNanos(), TimeUnit.NANOSECONDS);

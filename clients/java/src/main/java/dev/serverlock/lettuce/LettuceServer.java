@@ -99,4 +99,9 @@ public final class LettuceServer implements Server {
         }
         return known;
     }
+
+    @Override
+    public boolean isAsync() {
+        return true;
+    }
 }

@@ -10,4 +10,9 @@ public interface Server {
      * @throws ServerException if it is not known now
      */
     Node node(byte[] key);
+
+    /** {@return whether its servers are of the type {@link AsyncNode}} */
+    default boolean isAsync() {
+        return false;
+    }
 }

@@ -18,6 +18,7 @@ public final class Counts {
         return Map.of(
                 "queue", pipelines.stream().mapToInt(Pipeline::queued).sum(),
                 "slots", pipelines.stream().mapToInt(Pipeline::running).sum(),
+                "attempts", engine.pending(),
                 "waiting", engine.resources().subscription().waiting(),
                 "owed", engine.context().owed(),
                 "holds", engine.timer().holds(),

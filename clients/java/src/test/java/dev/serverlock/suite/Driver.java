@@ -25,8 +25,8 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Carries out the orders of clients/suite with this package: "Driver jedis" or "Driver lettuce". docs/CLIENT_SPEC.md
- * describes the protocol.
+ * Carries out the orders of clients/suite with this package: "Driver jedis", "Driver lettuce" or "Driver
+ * lettuce-async". docs/CLIENT_SPEC.md describes the protocol.
  */
 public final class Driver {
     static final Gson JSON =

@@ -45,6 +45,20 @@ final class LettuceLibrary implements Library {
         }
     }
 
+    private static final List<String> ONLY_THREADS =
+            List.of("stop", "session", "deadlock", "leader", "scopes", "once", "reentrant");
+
+    private final Calls calls;
+
+    LettuceLibrary(Calls calls) {
+        this.calls = calls;
+    }
+
+    @Override
+    public Calls calls() {
+        return calls;
+    }
+
     private static ProtocolKeyword named(String name) {
         return () -> name.getBytes(StandardCharsets.UTF_8);
     }
@@ -56,7 +70,12 @@ final class LettuceLibrary implements Library {
 
     @Override
     public List<String> can() {
-        return Epoll.isAvailable() ? Library.abilities("unix") : Library.abilities();
+        List<String> all = Epoll.isAvailable() ? Library.abilities("unix") : Library.abilities();
+        if (calls == Calls.FUTURES) {
+            all.removeAll(ONLY_THREADS); // what a lock has only if it belongs to a thread
+            all.add("polls");
+        }
+        return all;
     }
 
     private static RedisURI.Builder credentials(RedisURI.Builder uri, JsonObject at) {

@@ -27,12 +27,18 @@ interface Library {
 
     List<String> can();
 
+    /** How the driver acquires and releases locks. */
+    default Calls calls() {
+        return Calls.BLOCKING;
+    }
+
     Client open(JsonObject order) throws Exception;
 
     static Library named(String name) {
         return switch (name) {
             case "jedis" -> new JedisLibrary();
-            case "lettuce" -> new LettuceLibrary();
+            case "lettuce" -> new LettuceLibrary(Calls.BLOCKING);
+            case "lettuce-async" -> new LettuceLibrary(Calls.FUTURES);
             default -> throw new IllegalArgumentException("no such library: " + name);
         };
     }

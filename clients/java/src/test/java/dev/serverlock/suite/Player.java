@@ -24,6 +24,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 
@@ -83,7 +84,7 @@ final class Player {
                 return within(order, name);
             }
             case "storm" -> {
-                return new Storm(order, key -> {
+                return new Storm(order, library.calls(), key -> {
                             JsonObject one = order.deepCopy();
                             one.addProperty("key", key);
                             return Order.lock(one, manager(order), why -> {});
@@ -108,11 +109,22 @@ final class Player {
         return null;
     }
 
+    /** Futures cannot do everything, so an application uses both. */
+    private Calls calls(JsonObject order) {
+        boolean needsThread = Order.is(order, "session")
+                || Order.is(order, "reentrant")
+                || Order.is(order, "fsync")
+                || order.has("replicas");
+        return needsThread ? Calls.BLOCKING : library.calls();
+    }
+
     private Map<String, Object> acquire(JsonObject order) throws Exception {
         ServerLock lock = described(order, "hold", Order.text(order, "hold"));
         Held held = order.has("cancel_after_ms")
-                ? interrupted(Order.span(order.get("cancel_after_ms")), lock::acquire)
-                : lock.acquire();
+                ? interrupted(
+                        Order.span(order.get("cancel_after_ms")),
+                        () -> calls(order).acquire(lock))
+                : calls(order).acquire(lock);
         holds.put(Order.text(order, "hold"), held);
         return got(held);
     }
@@ -143,7 +155,7 @@ final class Player {
         }
     }
 
-    private Map<String, Object> asked(JsonObject order, String name) {
+    private Map<String, Object> asked(JsonObject order, String name) throws Exception {
         String scope = Order.text(order, "scope");
         Held held = scope == null
                 ? holds.get(Order.text(order, "hold"))
@@ -161,7 +173,7 @@ final class Player {
             }
             case "extend" -> held.extend(order.has("lease_ms") ? Order.span(order.get("lease_ms")) : null);
             case "release" -> {
-                return fields("held", held.release());
+                return fields("held", library.calls().release(held));
             }
             case "fenced" -> {
                 String[] args = Order.texts(order.getAsJsonArray("args"));
@@ -275,7 +287,7 @@ final class Player {
         ServerLock lock = described(order, "scope", name);
         ServerLock.Task<Exception> work =
                 held -> obey(name, held, Order.is(order, "stays"), asked -> again(lock, asked));
-        lock.run(work);
+        calls(order).run(lock, work);
     }
 
     private Map<String, Object> again(ServerLock lock, JsonObject order) throws Exception {
@@ -308,18 +320,26 @@ final class Player {
         return outcome.name().toLowerCase(Locale.ROOT);
     }
 
-    /** The body of a scope. */
+    /** The body of a scope. Where a loss does not stop it, it stops itself. */
     private void obey(String name, Held held, boolean stays, Again again) throws Exception {
         Scope mine = new Scope(again, held, stays, new LinkedBlockingQueue<>());
         scopes.put(name, mine);
         say(fields("event", "entered", "scope", name, "token", held.token()));
+        boolean checks = library.calls() == Calls.FUTURES;
         while (true) {
             FutureTask<Map<String, Object>> task;
             try {
-                task = mine.tasks().take();
-            } catch (InterruptedException stopped) {
+                task = checks
+                        ? mine.tasks().poll(10, TimeUnit.MILLISECONDS)
+                        : mine.tasks().take();
+                if (task == null) {
+                    held.check();
+                    continue;
+                }
+            } catch (InterruptedException | LockLostException stopped) {
                 say(fields("event", "stopped", "scope", name));
                 if (mine.stays()) {
+                    checks = false;
                     continue;
                 }
                 throw stopped;

@@ -20,6 +20,7 @@ final class Storm {
     private final Function<String, ServerLock> lockOf;
     private final List<String> keys;
     private final double within;
+    private final Calls calls;
     private final ScheduledExecutorService interrupter = Executors.newSingleThreadScheduledExecutor(work -> {
         Thread thread = new Thread(work, "storm");
         thread.setDaemon(true);
@@ -31,7 +32,8 @@ final class Storm {
     private final AtomicInteger refused = new AtomicInteger();
     private final List<String> failed = new ArrayList<>();
 
-    Storm(JsonObject order, Function<String, ServerLock> lockOf) {
+    Storm(JsonObject order, Calls calls, Function<String, ServerLock> lockOf) {
+        this.calls = calls;
         this.lockOf = lockOf;
         keys = List.of(Order.texts(order.getAsJsonArray("among")));
         within = order.get("within_ms").getAsDouble();
@@ -90,12 +92,12 @@ final class Storm {
         AtomicInteger became = granted;
         try {
             ServerLock.Task<RuntimeException> nothing = held -> {};
-            lock.run(nothing);
+            calls.run(lock, nothing);
         } catch (InterruptedException interrupt) {
             became = cancelled;
         } catch (LockRefusedException somebodyElse) {
             became = refused;
-        } catch (RuntimeException | Error error) {
+        } catch (Exception | Error error) {
             StringWriter trace = new StringWriter();
             error.printStackTrace(new PrintWriter(trace));
             synchronized (failed) {

@@ -10,7 +10,6 @@ import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.Errors;
 import dev.serverlock.internal.wire.ReplyError;
-import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * Waits in the queue. A single waiter blocks in pieces on one connection; several waiters use NOTIFY. A session attempt
@@ -22,9 +21,9 @@ final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;
     private static final long LONE_PIECE = 2 * Clock.SECOND;
     private static final long CROWDED_PIECE = Clock.SECOND;
-    private static final long RESEND_DOWN = Clock.SECOND;
+    static final long RESEND_DOWN = Clock.SECOND;
     /** A server's clock may run fast and end a wait early. */
-    private static final long SLACK = 100 * Clock.MILLISECOND;
+    static final long SLACK = 100 * Clock.MILLISECOND;
 
     private final Sender sender;
     private final Context context;
@@ -148,7 +147,7 @@ final class Waiting {
                     return confirmed;
                 }
             } catch (ConnectionLost error) {
-                sender.pauseAfter(error);
+                sender.leaveAfter(error);
             }
         } while (sender.left() > 0);
         throw sender.timedOut();
@@ -237,8 +236,7 @@ final class Waiting {
             if (queues && !waits) {
                 continue;
             }
-            long pause = (50 + ThreadLocalRandom.current().nextLong(100)) * Clock.MILLISECOND;
-            context.pause(Math.min(pause, sender.left()));
+            context.pause(sender.untilPoll());
             if (!resources.module().isMissing()) {
                 return null;
             }

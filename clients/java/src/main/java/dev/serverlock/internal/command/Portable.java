@@ -2,8 +2,8 @@ package dev.serverlock.internal.command;
 
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.Exchange;
 import dev.serverlock.internal.wire.ReplyError;
-import dev.serverlock.internal.wire.Router;
 import dev.serverlock.internal.wire.Words;
 import java.io.IOException;
 import java.io.InputStream;
@@ -12,6 +12,7 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 
 /**
  * Locks without the module: sends the scripts by hash. Keys, values, replies and errors are the same as with the
@@ -50,7 +51,6 @@ public final class Portable {
     private static final byte[][] NO_ARGS = {};
 
     private final Context context;
-    private final Router router;
     private boolean isLoaded;
     private long retention = -1;
     private long askedAt;
@@ -58,14 +58,8 @@ public final class Portable {
     private long aloneUntil;
     private boolean isAlone;
 
-    public Portable(Context context, Router router) {
+    public Portable(Context context) {
         this.context = context;
-        this.router = router;
-    }
-
-    /** One exchange with a key's server. */
-    public interface Send {
-        Object send(byte[][] words) throws InterruptedException;
     }
 
     private static byte[] script() {
@@ -86,44 +80,23 @@ public final class Portable {
     }
 
     /** channel: null to ask without waiting. isAlone: without the queue, if it may be left out. */
-    public Object acquire(Send send, Request request, byte[] id, long wait, String channel, boolean isAlone)
-            throws InterruptedException {
-        askPolicy(send);
+    public CompletableFuture<Object> acquire(
+            Exchange exchange, Request request, byte[] id, long wait, String channel, boolean isAlone) {
         String name = request.isRecovery() ? "lock_recover" : "lock_acquire";
         byte[][] args = request.scripted(id, channel == null ? 0 : wait, channel);
-        return call(send, request, name, args, request.scripted(id, 0, null), isAlone);
+        byte[][] argsAlone = request.scripted(id, 0, null);
+        return askPolicy(exchange).thenCompose(asked -> call(exchange, request, name, args, argsAlone, isAlone));
     }
 
-    public Object info(Send send, Request request) throws InterruptedException {
-        return call(send, request, "lock_info", NO_ARGS, NO_ARGS, false);
+    public CompletableFuture<Object> info(Exchange exchange, Request request) {
+        return call(exchange, request, "lock_info", NO_ARGS, NO_ARGS, false);
     }
 
     /** Releases what this ID may have been granted, and ends its wait. */
-    public void cancel(Request request, byte[] id, String channel) {
-        Send send = words -> router.call(request.key(), words, context.timeout());
-        try {
-            if (request.hasQueue() && !isAlone() && cancelInQueue(send, request, id, channel)) {
-                return;
-            }
-            // The same ID gets the same token again.
-            byte[][] same = new Words(6)
-                    .add("PX")
-                    .add(1)
-                    .add("ID")
-                    .add(id)
-                    .addAll(request.share())
-                    .done();
-            if (call(send, request, "lock_acquire", same, same, false) instanceof Long token) {
-                byte[][] args = new Words(1).add(token).done();
-                call(send, request, "lock_release", args, args, false);
-            }
-        } catch (InterruptedException impossible) {
-            throw new AssertionError(impossible); // the router does not wait for an interrupt
+    public CompletableFuture<?> cancel(Exchange exchange, Request request, byte[] id, String channel) {
+        if (!request.hasQueue() || isAlone()) {
+            return cancelAlone(exchange, request, id);
         }
-    }
-
-    /** Returns whether this user may touch the queue. */
-    private boolean cancelInQueue(Send send, Request request, byte[] id, String channel) throws InterruptedException {
         byte[][] args = new Words(6)
                 .add("ID")
                 .add(id)
@@ -131,15 +104,29 @@ public final class Portable {
                 .add(channel)
                 .addAll(request.share())
                 .done();
-        try {
-            ask(send, request.scriptKeys(false), "lock_cancel", args);
-            return true;
-        } catch (ReplyError refusal) {
-            if (!refusal.code().equals("NOPERM")) {
-                throw refusal;
+        return ask(exchange, request.scriptKeys(false), "lock_cancel", args).exceptionallyCompose(error -> {
+            boolean isDenied = Exchange.cause(error) instanceof ReplyError refusal
+                    && refusal.code().equals("NOPERM");
+            return isDenied ? cancelAlone(exchange, request, id) : CompletableFuture.failedFuture(error);
+        });
+    }
+
+    /** For a user who may not touch the queue. The same ID gets the same token again. */
+    private CompletableFuture<Object> cancelAlone(Exchange exchange, Request request, byte[] id) {
+        byte[][] same = new Words(6)
+                .add("PX")
+                .add(1)
+                .add("ID")
+                .add(id)
+                .addAll(request.share())
+                .done();
+        return call(exchange, request, "lock_acquire", same, same, false).thenCompose(reply -> {
+            if (!(reply instanceof Long token)) {
+                return CompletableFuture.completedFuture(null);
             }
-            return false;
-        }
+            byte[][] args = new Words(1).add(token).done();
+            return call(exchange, request, "lock_release", args, args, false);
+        });
     }
 
     private synchronized byte[][] words(List<byte[]> keys, String name, byte[][] args) {
@@ -206,61 +193,61 @@ public final class Portable {
     }
 
     /** argsAlone: the arguments without the queue. */
-    private Object call(Send send, Request request, String name, byte[][] args, byte[][] argsAlone, boolean isAlone)
-            throws InterruptedException {
+    private CompletableFuture<Object> call(
+            Exchange exchange, Request request, String name, byte[][] args, byte[][] argsAlone, boolean isAlone) {
         String function = request.isMany() ? name + "_all" : name;
         if (request.mayLeaveOutQueue() && (isAlone || isAlone())) {
-            return ask(send, request.scriptKeys(true), function, argsAlone);
+            return ask(exchange, request.scriptKeys(true), function, argsAlone);
         }
-        try {
-            return ask(send, request.scriptKeys(false), function, args);
-        } catch (ReplyError error) {
-            if (!isAboutQueue(request, error)) {
-                throw error;
+        return ask(exchange, request.scriptKeys(false), function, args).exceptionallyCompose(error -> {
+            if (!(Exchange.cause(error) instanceof ReplyError reply) || !isAboutQueue(request, reply)) {
+                return CompletableFuture.failedFuture(error);
             }
-            Object reply = ask(send, request.scriptKeys(true), function, argsAlone);
-            refused(error);
-            return reply;
-        }
+            return ask(exchange, request.scriptKeys(true), function, argsAlone).thenApply(grant -> {
+                refused(reply);
+                return grant;
+            });
+        });
     }
 
-    private Object ask(Send send, List<byte[]> keys, String function, byte[][] args) throws InterruptedException {
-        Object reply;
-        try {
-            reply = send.send(words(keys, function, args));
-        } catch (ReplyError refusal) {
-            if (!refusal.code().equals("NOSCRIPT")) {
-                throw refusal;
-            }
-            missed();
-            reply = send.send(words(keys, function, args));
-        }
-        loaded();
-        return reply;
+    private CompletableFuture<Object> ask(Exchange exchange, List<byte[]> keys, String function, byte[][] args) {
+        return exchange.send(words(keys, function, args))
+                .exceptionallyCompose(error -> {
+                    if (!(Exchange.cause(error) instanceof ReplyError reply)
+                            || !reply.code().equals("NOSCRIPT")) {
+                        return CompletableFuture.failedFuture(error);
+                    }
+                    missed();
+                    return exchange.send(words(keys, function, args));
+                })
+                .thenApply(reply -> {
+                    loaded();
+                    return reply;
+                });
     }
 
     /**
      * A volatile policy could evict a key with an expiry. So locks have no expiry under such a policy, or if the policy
      * is unknown.
      */
-    private void askPolicy(Send send) throws InterruptedException {
+    private CompletableFuture<?> askPolicy(Exchange exchange) {
         synchronized (this) {
             if (hasAsked && context.now() < askedAt + POLICY_VALID_FOR) {
-                return;
+                return CompletableFuture.completedFuture(null);
             }
         }
-        String info = "";
-        try {
-            info = Words.text(send.send(new Words(2).add("INFO").add("memory").done()));
-        } catch (ReplyError notAllowed) {
-            // The policy stays unknown.
-        }
+        return exchange.send(new Words(2).add("INFO").add("memory").done())
+                .exceptionallyCompose(error -> Exchange.cause(error) instanceof ReplyError // this user may not ask
+                        ? CompletableFuture.completedFuture("")
+                        : CompletableFuture.failedFuture(error))
+                .thenAccept(reply -> readPolicy(Words.text(reply)));
+    }
+
+    private synchronized void readPolicy(String info) {
         int at = info.indexOf("maxmemory_policy:");
         boolean isVolatile = at < 0 || info.startsWith("volatile", at + "maxmemory_policy:".length());
-        synchronized (this) {
-            hasAsked = true;
-            askedAt = context.now();
-            retention = isVolatile ? -1 : RETENTION;
-        }
+        hasAsked = true;
+        askedAt = context.now();
+        retention = isVolatile ? -1 : RETENTION;
     }
 }

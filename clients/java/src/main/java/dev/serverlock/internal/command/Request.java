@@ -283,6 +283,20 @@ public final class Request implements Cloneable {
         return !isShared && limit == 0;
     }
 
+    /** Why no attempt without a thread is possible; null if one is. */
+    public LockArgumentException unfitForAsync() {
+        if (isReentrant) {
+            return wrong("reentrant needs a thread that holds the lock; use acquire, not acquireAsync");
+        }
+        if (isSession) {
+            return wrong("session needs a thread that has the connection; use acquire, not acquireAsync");
+        }
+        if (needsConnection()) {
+            return wrong((isFsync ? "fsync" : "replicas") + " needs a thread; use acquire, not acquireAsync");
+        }
+        return null;
+    }
+
     /** Whether the attempt needs a dedicated connection. */
     public boolean needsConnection() {
         return isSession || replicas > 0 || isFsync;

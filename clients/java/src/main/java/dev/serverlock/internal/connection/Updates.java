@@ -3,6 +3,7 @@ package dev.serverlock.internal.connection;
 import dev.serverlock.internal.runtime.Clock;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -14,6 +15,9 @@ public final class Updates {
     private final Condition changed = mutex.newCondition();
     private final Deque<String> messages = new ArrayDeque<>();
     private boolean isWoken;
+    /** Completed at the next change, if an attempt waits for it without a thread. */
+    private CompletableFuture<Void> change;
+
     /** When to resend the attempt after the connection was restored. */
     private long againAt = Clock.NEVER;
 
@@ -23,9 +27,18 @@ public final class Updates {
             if (messages.size() < MOST) { // more would add nothing
                 messages.add(kind);
             }
-            changed.signal();
+            signal();
         } finally {
             mutex.unlock();
+        }
+    }
+
+    /** The caller must hold the mutex. */
+    private void signal() {
+        changed.signal();
+        if (change != null) {
+            change.complete(null);
+            change = null;
         }
     }
 
@@ -39,7 +52,7 @@ public final class Updates {
         try {
             againAt = Math.min(againAt, time);
             isWoken = true;
-            changed.signal();
+            signal();
         } finally {
             mutex.unlock();
         }
@@ -75,6 +88,36 @@ public final class Updates {
             }
             isWoken = false;
             return messages.poll();
+        } finally {
+            mutex.unlock();
+        }
+    }
+
+    /** Returns the next message, or null, without waiting for it. */
+    public String poll() {
+        mutex.lock();
+        try {
+            isWoken = false;
+            return messages.poll();
+        } finally {
+            mutex.unlock();
+        }
+    }
+
+    /**
+     * Completes when there is a message, or the connection or the manager has changed state, in the thread that reports
+     * it. Replaces what earlier calls returned.
+     */
+    public CompletableFuture<Void> change() {
+        mutex.lock();
+        try {
+            CompletableFuture<Void> next = new CompletableFuture<>();
+            if (messages.isEmpty() && !isWoken) {
+                change = next;
+            } else {
+                next.complete(null);
+            }
+            return next;
         } finally {
             mutex.unlock();
         }

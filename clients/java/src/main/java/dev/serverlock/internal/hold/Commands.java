@@ -6,6 +6,7 @@ import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.Exchange;
 import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Router;
 import dev.serverlock.internal.wire.Words;
@@ -24,6 +25,9 @@ public final class Commands {
             end
             return {redis.call(unpack(ARGV, 2))}
             """;
+
+    /** How often a command is sent in another form. */
+    static final int MOST_TRIES = 3;
 
     private final Context context;
     private final Router router;
@@ -152,11 +156,22 @@ public final class Commands {
             try {
                 return router.call(key, words.get(), timeout);
             } catch (ReplyError | ConnectionLost error) {
-                if (tries == 2 || !fallsBack(hold, error)) {
+                if (tries == MOST_TRIES - 1 || !fallsBack(hold, error)) {
                     throw error;
                 }
             }
         }
+    }
+
+    /** Like send, without a thread that waits. */
+    CompletableFuture<Object> sendAsync(Hold hold, byte[] key, Supplier<byte[][]> words, int tries) {
+        return router.callAsync(key, words.get(), context.timeout(), context.debts())
+                .exceptionallyCompose(failure -> {
+                    boolean isAgain = tries > 1
+                            && Exchange.cause(failure) instanceof RuntimeException error
+                            && fallsBack(hold, error);
+                    return isAgain ? sendAsync(hold, key, words, tries - 1) : CompletableFuture.failedFuture(failure);
+                });
     }
 
     /**

@@ -6,9 +6,11 @@ import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.Exchange;
 import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Router;
 import dev.serverlock.spi.Call;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -47,9 +49,49 @@ public final class Release {
     /** Returns whether the lock was held to the end. */
     public boolean release(Hold hold, long delay) {
         return end(hold, end -> {
-            long wait = Math.max(delay, hold.granted() + hold.request().atLeast() - context.now());
+            long wait = wait(hold, delay);
             return wait >= Clock.MILLISECOND && !end.wasLost() ? later(hold, wait) : atOnce(hold);
         });
+    }
+
+    /** Like release, without a thread that waits. Completing the result changes nothing. */
+    public CompletableFuture<Boolean> releaseAsync(Hold hold, long delay) {
+        CompletableFuture<Boolean> released = new CompletableFuture<>();
+        Hold.End end = hold.end();
+        if (!end.isFirst()) {
+            released.completeExceptionally(releasedBefore(hold));
+            return released;
+        }
+        timer.forget();
+        CompletableFuture<Boolean> settled;
+        long wait = wait(hold, delay);
+        if (end.isGone()) {
+            settled = CompletableFuture.completedFuture(false);
+        } else if (wait >= Clock.MILLISECOND && !end.wasLost()) {
+            settled = laterAsync(hold, wait);
+        } else {
+            settled = new CompletableFuture<>();
+            context.async().execute(() -> sendAsync(new Tries(hold), settled));
+        }
+        settled.whenComplete((wasHeld, failure) -> context.complete(() -> {
+            boolean inTime = failure == null && wasHeld && !end.wasLost();
+            ended(hold, inTime);
+            if (failure == null) {
+                released.complete(inTime);
+            } else {
+                released.completeExceptionally(Exchange.cause(failure));
+            }
+        }));
+        return released;
+    }
+
+    /** How long others still cannot get the lock, in nanoseconds. */
+    private long wait(Hold hold, long delay) {
+        return Math.max(delay, hold.granted() + hold.request().atLeast() - context.now());
+    }
+
+    private static LockMisuseException releasedBefore(Hold hold) {
+        return new LockMisuseException(hold.request().name(), "it was released before", null);
     }
 
     /**
@@ -59,51 +101,113 @@ public final class Release {
     boolean end(Hold hold, Predicate<Hold.End> settle) {
         Hold.End end = hold.end();
         if (!end.isFirst()) {
-            throw new LockMisuseException(hold.request().name(), "it was released before", null);
+            throw releasedBefore(hold);
         }
         timer.forget();
         boolean wasHeld = false;
         try {
             wasHeld = !end.isGone() && settle.test(end);
         } finally {
-            sessions.drop(hold);
             wasHeld &= !end.wasLost();
-            boolean inTime = wasHeld;
-            context.callBack(() ->
-                    hooks.released(hold.request().name(), Clock.duration(context.now() - hold.granted()), inTime));
+            ended(hold, wasHeld);
         }
         return wasHeld;
     }
 
+    private void ended(Hold hold, boolean inTime) {
+        sessions.drop(hold);
+        context.callBack(
+                () -> hooks.released(hold.request().name(), Clock.duration(context.now() - hold.granted()), inTime));
+    }
+
+    /** The state of one release, and its decision after each reply. */
+    private final class Tries {
+        final Hold hold;
+        final long lostAt;
+        final long end;
+        boolean wasSentBefore;
+        int count = 1;
+
+        Tries(Hold hold) {
+            this.hold = hold;
+            lostAt = hold.lostAt();
+            end = Math.min(context.now() + context.timeout(), lostAt);
+        }
+
+        /** Whether the lock was held to the end. If it was sent twice, the first copy may have released the lock. */
+        boolean wasHeld(Object reply, boolean wasResent) {
+            boolean isUnknown = wasSentBefore || wasResent;
+            return hold.request().wasHeld(reply)
+                    || isUnknown && Long.valueOf(0).equals(reply) && context.now() < lostAt;
+        }
+
+        /** Returns whether to send another copy. Otherwise the release goes on in the background. */
+        boolean goesOn(RuntimeException error) {
+            if (!Errors.isTransient(error)) {
+                throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
+            }
+            wasSentBefore = true;
+            if (context.now() < end) {
+                return true;
+            }
+            owe(hold, error);
+            return false;
+        }
+
+        boolean mayBeHeld() {
+            return context.now() < lostAt;
+        }
+    }
+
     /** Sends RELEASE until it gets a reply. After one command's time-out, the release is retried in the background. */
     boolean atOnce(Hold hold) {
-        long lostAt = hold.lostAt();
-        long end = Math.min(context.now() + context.timeout(), lostAt);
-        boolean wasSentBefore = false;
-        for (int tries = 1; ; tries++) {
+        Tries tries = new Tries(hold);
+        while (true) {
             Call call = new Call(commands.releaseWords(hold));
             try {
-                Object reply = reply(hold, call, end);
-                if (hold.request().wasHeld(reply)) {
-                    return true;
-                }
-                // If it was sent twice, the first copy may have released the lock.
-                boolean isUnknown = wasSentBefore || call.wasResent;
-                return isUnknown && Long.valueOf(0).equals(reply) && context.now() < lostAt;
+                return tries.wasHeld(reply(hold, call, tries.end), call.wasResent);
             } catch (ReplyError | ConnectionLost error) {
                 if (commands.fallsBack(hold, error)) {
                     continue;
                 }
-                if (!Errors.isTransient(error)) {
-                    throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
+                if (!tries.goesOn(error)) {
+                    return tries.mayBeHeld();
                 }
-                if (context.now() >= end) {
-                    owe(hold, error);
-                    return context.now() < lostAt;
-                }
-                wasSentBefore = true;
             }
-            pause(tries);
+            pause(tries.count++);
+        }
+    }
+
+    /** Like atOnce, without a thread that waits. */
+    private void sendAsync(Tries tries, CompletableFuture<Boolean> settled) {
+        Hold hold = tries.hold;
+        Call call = new Call(commands.releaseWords(hold));
+        router.sendAsync(hold.request().key(), call, context.timeout(), context.debts())
+                .whenCompleteAsync(
+                        (sent, failure) -> {
+                            try {
+                                settle(tries, call, failure, settled);
+                            } catch (RuntimeException error) {
+                                settled.completeExceptionally(error);
+                            }
+                        },
+                        context.async());
+    }
+
+    private void settle(Tries tries, Call call, Throwable failure, CompletableFuture<Boolean> settled) {
+        try {
+            if (failure != null) {
+                throw Errors.read(Exchange.cause(failure));
+            }
+            settled.complete(tries.wasHeld(Errors.result(call), call.wasResent));
+        } catch (ReplyError | ConnectionLost error) {
+            if (commands.fallsBack(tries.hold, error)) {
+                sendAsync(tries, settled);
+            } else if (tries.goesOn(error)) {
+                Context.after(span(tries.count++)).thenRunAsync(() -> sendAsync(tries, settled), context.async());
+            } else {
+                settled.complete(tries.mayBeHeld());
+            }
         }
     }
 
@@ -161,29 +265,48 @@ public final class Release {
 
     /** Shortens the lease to the delay; the timer then releases the lock. */
     private boolean later(Hold hold, long wait) {
-        boolean wasHeld;
+        Object reply = null;
+        RuntimeException failure = null;
         try {
-            wasHeld = Long.valueOf(1)
-                    .equals(commands.send(hold, hold.request().key(), () -> commands.extendWords(hold, wait)));
+            reply = commands.send(hold, hold.request().key(), () -> commands.extendWords(hold, wait));
         } catch (ReplyError | ConnectionLost error) {
-            if (!Errors.isTransient(error)) {
-                throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
-            }
-            context.warn("the lock " + hold.request().name() + " is released later, or ends with its lease", error);
-            wasHeld = true; // as far as the client knows
+            failure = error;
+        }
+        return owesLater(hold, wait, reply, failure);
+    }
+
+    /** Like later, without a thread that waits. */
+    private CompletableFuture<Boolean> laterAsync(Hold hold, long wait) {
+        return commands.sendAsync(
+                        hold, hold.request().key(), () -> commands.extendWords(hold, wait), Commands.MOST_TRIES)
+                .handle((reply, error) ->
+                        owesLater(hold, wait, reply, error == null ? null : Errors.read(Exchange.cause(error))));
+    }
+
+    /** Releases the lock after the delay. Returns whether it was held until now, as far as the client knows. */
+    private boolean owesLater(Hold hold, long wait, Object reply, RuntimeException failure) {
+        if (failure != null && !Errors.isTransient(failure)) {
+            throw Errors.typed(failure, hold.request().name(), Errors.NO_WAIT);
+        }
+        if (failure != null) {
+            context.warn("the lock " + hold.request().name() + " is released later, or ends with its lease", failure);
         }
         long at = context.now() + wait;
         long until = Math.max(at, hold.leaseEnds()) + Clock.SECOND;
         timer.later(at, () -> debts.owe(until, () -> settle(hold)));
-        return wasHeld;
+        return failure != null || Long.valueOf(1).equals(reply);
     }
 
     /** Sleeps before another try, unless the thread is interrupted. */
     static void pause(int tries) {
         try {
-            TimeUnit.NANOSECONDS.sleep(Math.min(SHORTEST_PAUSE * tries, LONGEST_PAUSE));
+            TimeUnit.NANOSECONDS.sleep(span(tries));
         } catch (InterruptedException interrupt) {
             Thread.currentThread().interrupt();
         }
+    }
+
+    private static long span(int tries) {
+        return Math.min(SHORTEST_PAUSE * tries, LONGEST_PAUSE);
     }
 }

@@ -1,6 +1,7 @@
 package dev.serverlock.internal.runtime;
 
 import dev.serverlock.LockMisuseException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -16,20 +17,25 @@ public final class Context {
     private final long timeout;
     private final System.Logger log;
     private final CountDownLatch closed = new CountDownLatch(1);
-    private final ThreadPoolExecutor debts = pool("serverlock-debt");
-    private final ThreadPoolExecutor callbacks = pool("serverlock-callback");
+    private final ThreadPoolExecutor debts = pool("serverlock-debt", THREADS);
+    private final ThreadPoolExecutor callbacks = pool("serverlock-callback", THREADS);
+    private final ThreadPoolExecutor async = pool("serverlock-async", 1);
+    private final Executor continuations;
 
-    /** timeout: how long one reply may take, in nanoseconds. */
-    public Context(Clock clock, long timeout, System.Logger log) {
+    /**
+     * timeout: how long one reply may take, in nanoseconds. continuations: where the application's futures complete.
+     */
+    public Context(Clock clock, long timeout, System.Logger log, Executor continuations) {
         this.clock = clock;
         this.timeout = timeout;
         this.log = log;
+        this.continuations = continuations;
     }
 
     /** A few daemon threads, which end when they are idle. */
-    private ThreadPoolExecutor pool(String name) {
+    private ThreadPoolExecutor pool(String name, int threads) {
         ThreadPoolExecutor pool = new ThreadPoolExecutor(
-                THREADS, THREADS, 2, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> thread(name, work));
+                threads, threads, 2, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> thread(name, work));
         pool.allowCoreThreadTimeOut(true);
         return pool;
     }
@@ -63,6 +69,26 @@ public final class Context {
     /** For the application's callbacks, which may block. */
     public Executor callbacks() {
         return callbacks;
+    }
+
+    /** The one thread that runs the steps of all attempts and releases that return futures. No step may block. */
+    public Executor async() {
+        return async;
+    }
+
+    /** Runs what the application has added to a future. If its executor does not, a thread for callbacks does. */
+    public void complete(Runnable completion) {
+        try {
+            continuations.execute(completion);
+        } catch (RuntimeException rejected) {
+            log.log(System.Logger.Level.WARNING, "the executor for futures has rejected one", rejected);
+            callbacks.execute(completion);
+        }
+    }
+
+    /** Returns a future that completes after this time, unless something completes it first. */
+    public static CompletableFuture<Void> after(long span) {
+        return new CompletableFuture<Void>().completeOnTimeout(null, span, TimeUnit.NANOSECONDS);
     }
 
     /** Runs an application's hook or callback in this thread. Its errors must not lose a lock. */
@@ -103,5 +129,6 @@ public final class Context {
     public void endThreads() {
         debts.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
         callbacks.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
+        async.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
     }
 }

@@ -1,6 +1,7 @@
 package dev.serverlock.internal.wire;
 
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.spi.AsyncNode;
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.Cluster;
 import dev.serverlock.spi.Connection;
@@ -10,7 +11,10 @@ import dev.serverlock.spi.WatchedConnection;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 
 /** Sends commands to the server that has the key, and follows MOVED and ASK. Throws ReplyError or ConnectionLost. */
@@ -24,6 +28,7 @@ public final class Router {
     private final Cluster cluster;
 
     private final ConcurrentHashMap<Node, Pipeline> pipelines = new ConcurrentHashMap<>();
+    private final AtomicBoolean isRefreshing = new AtomicBoolean();
 
     public Router(Server server) {
         this.server = server;
@@ -47,20 +52,61 @@ public final class Router {
         for (int hop = 1; ; hop++) {
             call.error = null;
             pipeline(node).exchange(isAsking ? List.of(new Call(ASKING), call) : List.of(call), timeout);
-            if (cluster == null || call.error == null || hop == MOST_HOPS) {
+            String redirection = hop == MOST_HOPS ? "" : redirection(call);
+            if (redirection.isEmpty()) {
                 return;
             }
-            RuntimeException error = Errors.read(call.error);
-            String code = error instanceof ReplyError reply ? reply.code() : "";
-            if (!code.equals("MOVED") && !code.equals("ASK")) {
-                return;
-            }
-            isAsking = code.equals("ASK");
-            node = redirected(key, error.getMessage(), isAsking, node);
+            isAsking = redirection.equals("ASK");
+            node = redirected(key, Errors.read(call.error).getMessage(), isAsking, node);
             if (node == null) {
                 return; // the caller tries again
             }
         }
+    }
+
+    /** MOVED, ASK, or empty. */
+    private String redirection(Call call) {
+        boolean mayBe = cluster != null && call.error != null;
+        String code = mayBe && Errors.read(call.error) instanceof ReplyError reply ? reply.code() : "";
+        return code.equals("MOVED") || code.equals("ASK") ? code : "";
+    }
+
+    /** Whether commands can be sent without blocking a thread. */
+    public boolean isAsync() {
+        return server.isAsync();
+    }
+
+    /** Like call, but blocks only threads of the executor, and only to follow a redirection. */
+    public CompletableFuture<Object> callAsync(byte[] key, byte[][] words, long timeout, Executor blocking) {
+        Call call = new Call(words);
+        return sendAsync(key, call, timeout, blocking).thenApply(sent -> Errors.result(call));
+    }
+
+    /** Like send, but blocks only threads of the executor, and only to follow a redirection. */
+    public CompletableFuture<Void> sendAsync(byte[] key, Call call, long timeout, Executor blocking) {
+        try {
+            return hop(key, call, timeout, node(key), false, 1, blocking);
+        } catch (RuntimeException notKnown) {
+            return CompletableFuture.failedFuture(notKnown);
+        }
+    }
+
+    private CompletableFuture<Void> hop(
+            byte[] key, Call call, long timeout, Node node, boolean isAsking, int hop, Executor blocking) {
+        call.error = null;
+        List<Call> calls = isAsking ? List.of(new Call(ASKING), call) : List.of(call);
+        return ((AsyncNode) node).send(calls, Clock.duration(timeout)).thenCompose(sent -> {
+            String redirection = hop == MOST_HOPS ? "" : redirection(call);
+            if (redirection.isEmpty()) {
+                return CompletableFuture.completedFuture(null);
+            }
+            boolean asks = redirection.equals("ASK");
+            String text = Errors.read(call.error).getMessage();
+            return CompletableFuture.supplyAsync(() -> redirected(key, text, asks, node), blocking)
+                    .thenCompose(next -> next == null // the caller tries again
+                            ? CompletableFuture.completedFuture(null)
+                            : hop(key, call, timeout, next, asks, hop + 1, blocking));
+        });
     }
 
     private Node redirected(byte[] key, String text, boolean isAsking, Node from) {
@@ -120,6 +166,16 @@ public final class Router {
             } catch (RuntimeException unreachable) {
                 // The next command reports it.
             }
+        }
+    }
+
+    /** Refreshes in a thread of the executor. Calls during a refresh add nothing to it. */
+    public void refreshIn(Executor blocking) {
+        if (cluster != null && !isRefreshing.getAndSet(true)) {
+            blocking.execute(() -> {
+                isRefreshing.set(false);
+                refresh();
+            });
         }
     }
 

@@ -59,7 +59,7 @@ class ServerClockTest {
     }
 
     private ServerClock clock(Server over) {
-        Context context = new Context(new Clock(time), 5 * SECOND, System.getLogger("silent"));
+        Context context = new Context(new Clock(time), 5 * SECOND, System.getLogger("silent"), Runnable::run);
         return new ServerClock(context, new Router(over));
     }
 

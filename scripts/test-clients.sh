@@ -4,6 +4,7 @@
 #
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
+#   SUITE_ALL=1 scripts/test-clients.sh java       also with the client libraries that only run at night
 #   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no install lines
 #
 # The tests install what a language needs under target/clients. A language that is missing or too old is installed from
@@ -20,7 +21,9 @@ say() { echo "test-clients: $*" >&2; }
 # beyond_units COMMAND ...: runs what is tested besides the unit tests.
 beyond_units() { [ -n "${UNITS_ONLY:-}" ] || "$@"; }
 
-scenarios() { beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"}; }
+scenarios() {
+    beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"} ${SUITE_ALL:+--all}
+}
 
 # debian PACKAGE ...: installs them if that can be done.
 debian() {

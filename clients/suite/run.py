@@ -39,6 +39,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("language", choices=LANGUAGES)
     parser.add_argument("--client", action="append", help="run only this client library")
+    parser.add_argument("--all", action="store_true", help="also run the client libraries that only run at night")
     parser.add_argument("--only", default="", help="run only scenarios with this in their name or file")
     parser.add_argument("--at-once", type=int, help=f"scenarios to run at once: {AT_ONCE}, fewer on a slow machine")
     parser.add_argument("--bounds", action="store_true", help="run only scenarios whose leases must be renewed in time")
@@ -59,7 +60,7 @@ def main():
     if not os.path.exists(language["built"]):
         print(f"{language['built']} is missing: scripts/test-clients.sh {args.language} prepares it, and runs all scenarios")
         return 2
-    clients = args.client or language["clients"]
+    clients = args.client or language["clients"] + (language.get("more", []) if args.all else [])
     # On SIGTERM the servers must end with the runner.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # The longest start first, because they would run alone at the end.

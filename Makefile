@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-all-clients busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-all-clients compat busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,8 @@ test-clients: build ## Test the packages in clients/, in each language
 
 test-all-clients: build ## The same, also with the client libraries that CI leaves out
 	@SUITE_ALL=1 scripts/test-clients.sh
+compat: build ## Run other projects' tests of their locks against our adapters (needs the network)
+	@scripts/compat.sh
 
 lint: install-deps ## Check format, lints, documentation, prose, crates, scripts and packages; compile for ARM64
 	cargo fmt --all --check

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Runs what other projects wrote to test their locks against our adapters of those locks: `make compat`.
+#
+#   scripts/compat.sh                  all rows of the table in docs/TESTING.md
+#   scripts/compat.sh redis-py symfony some of them
+#
+# Each row prints one line. Their tests are fetched from package registries into target/clients/compat, and their
+# sources change only in the lines that import their lock or name a server. scripts/compat/ROW.excluded lists the tests
+# that cannot hold here, with the reasons; scripts/compat/row.py counts.
+#
+# If a tool is missing, one line says so, and the row fails.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+here=$PWD/scripts/compat
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/clients/compat
+environment=${target%/compat}/serverlock-python
+mkdir -p "$target"
+
+say() { echo "compat: $*" >&2; }
+
+missing() { say "$1: missing: $2"; }
+
+# change FILE OLD NEW: replaces a text that must be there.
+change() {
+    grep -qF -- "$2" "$1" || { say "$1 no longer has: $2"; return 1; }
+    OLD=$2 NEW=$3 perl -pi -e 's/\Q$ENV{OLD}\E/$ENV{NEW}/g' "$1"
+}
+
+# fresh NAME: an empty folder for a row's tests.
+fresh() { rm -rf "${target:?}/$1" && mkdir -p "$target/$1"; }
+
+requirement() { sed -n "s/^$1==//p" clients/python/tests/requirements.txt; }
+
+# The environment of the package's own tests, which scripts/test-clients.sh makes too.
+python_environment() {
+    local wanted
+    wanted=$(cat clients/python/tests/requirements.txt)
+    [ "$(cat "$environment/.stamp" 2>/dev/null)" = "$wanted" ] && return
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+        { missing "$1" "Python 3.11 or later"; return 1; }
+    rm -rf "$environment"
+    python3 -m venv "$environment" >/dev/null 2>&1 || { missing "$1" "python3-venv"; return 1; }
+    "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        -r clients/python/tests/requirements.txt || { missing "$1" "clients/python/tests/requirements.txt"; return 1; }
+    echo "$wanted" >"$environment/.stamp"
+}
+
+# python_source PACKAGE VERSION FILE ...: the files of its source archive, in $target/PACKAGE.
+python_source() {
+    local package=$1 version=$2 archive
+    shift 2
+    local name=${package//-/_}
+    archive=$target/sources/$name-$version.tar.gz
+    [ -f "$archive" ] || "$environment/bin/python" -m pip download --quiet --disable-pip-version-check --no-input \
+        --no-deps --no-binary "$package" --dest "$target/sources" "$package==$version" || { missing "$package" "its source archive"; return 1; }
+    fresh "$package" && tar -xzf "$archive" -C "$target/$package" --strip-components=1 "${@/#/$name-$version/}"
+}
+
+# redis-py and its fork: threads and asyncio.
+python_clients() {
+    local row=$1 library=$2 version folder
+    version=$(requirement "$library")
+    python_environment "$row" || return 1
+    python_source "$library" "$version" tests/test_lock.py tests/test_asyncio/test_lock.py || return 1
+    folder=$target/$library
+    change "$folder/tests/test_lock.py" "from $library.lock import Lock" "from serverlock.compat.redis_py import Lock" &&
+        change "$folder/tests/test_asyncio/test_lock.py" "from $library.asyncio.lock import Lock" \
+            "from serverlock.compat.redis_py_asyncio import Lock" || return 1
+    cp -r "$here/python/tests" "$folder/"
+    (
+        cd "$folder" && export LIBRARY=$library PYTHONPATH=$OLDPWD/clients/python/src
+        # shellcheck disable=SC2016 # RESULT is set by row.py
+        "$here/row.py" "$row" "$version" sh -c '"$0" -m pytest -q --tb=short -p no:cacheprovider -o asyncio_mode=auto \
+            -o markers=onlynoncluster --junitxml "$RESULT" tests' "$environment/bin/python"
+    )
+}
+
+row_redis_py() { python_clients redis-py redis; }
+
+row_valkey_py() { python_clients valkey-py valkey; }
+
+# debian_source PACKAGE VERSION: the archive of its source, which apt checks, in $target/sources. The lists of sources are
+# this machine's, read as lists of source packages.
+debian_source() {
+    local work list
+    work=$(mktemp -d)
+    mkdir -p "$work/lists/partial" "$work/parts" "$target/sources"
+    for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
+        [ ! -f "$list" ] || sed -E 's/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$list" >"$work/parts/${list##*/}"
+    done
+    [ ! -f "$work/parts/sources.list" ] || mv "$work/parts/sources.list" "$work/parts/main.list"
+    local apt=(apt-get -qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$work/parts"
+        -o "Dir::State::Lists=$work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+        -o Acquire::Languages=none -o APT::Sandbox::User=root)
+    (
+        cd "$target/sources" && "${apt[@]}" update && "${apt[@]}" source --download-only --tar-only "$1=$2"
+    ) >/dev/null 2>&1 </dev/null
+    local fetched=$?
+    rm -rf "$work"
+    return "$fetched"
+}
+
+# The store tests of symfony/lock, for the version that is installed.
+row_symfony() {
+    local version package archive tests=$target/symfony/src/Symfony/Component/Lock/Tests
+    for package in php phpunit dpkg-query; do
+        command -v "$package" >/dev/null || { missing symfony "$package"; return 1; }
+    done
+    php -r 'require "clients/php/tests/autoload.php";
+        exit(extension_loaded("redis") && extension_loaded("pcntl") && class_exists("Predis\Client") ? 0 : 1);' 2>/dev/null ||
+        { missing symfony "phpredis, pcntl or predis"; return 1; }
+    version=$(dpkg-query --show --showformat='${Version}' php-symfony-lock 2>/dev/null) ||
+        { missing symfony "Debian's php-symfony-lock"; return 1; }
+    archive=$target/sources/symfony_${version%-*}.orig.tar.xz
+    [ -f "$archive" ] || debian_source symfony "$version" || true
+    [ -f "$archive" ] ||
+        { missing symfony "Debian's source of symfony $version"; return 1; }
+    fresh symfony && tar -xJf "$archive" -C "$target/symfony" --strip-components=1 --wildcards \
+        '*/Component/Lock/Tests/Store/*' || return 1
+    # The counts are those of a series, which gets only fixes.
+    # shellcheck disable=SC2016 # row.py sets RESULT
+    TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration \
+        --bootstrap "$0/bootstrap.php" --log-junit "$RESULT" "$0"' "$here/symfony"
+}
+
+rows=(redis-py valkey-py symfony)
+failed=
+for row in "${@:-${rows[@]}}"; do
+    declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }
+    "row_${row//-/_}" || failed="$failed $row"
+done
+[ -z "$failed" ] || { say "FAILED:$failed"; exit 1; }

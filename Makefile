@@ -74,6 +74,7 @@ test-clients: build ## Test the packages in clients/, in each language
 
 test-all-clients: build ## The same, also with the client libraries that CI leaves out
 	@SUITE_ALL=1 scripts/test-clients.sh
+
 compat: build ## Run other projects' tests of their locks against our adapters (needs the network)
 	@scripts/compat.sh
 

@@ -69,7 +69,7 @@ impl Command for Info {
         let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
         let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
         let session = session_of(entry, key_name, token);
-        let grantee = grantee(entry, key_name, token);
+        let grantee = grantee(context, entry, key_name, token);
         let unclaimed = unclaimed(entry, key_name, token);
         let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
 
@@ -106,9 +106,9 @@ fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> 
 pub type Grantee = Option<(u64, Client)>;
 
 /// A grant's connection, if known.
-pub fn grantee(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Grantee {
+pub fn grantee(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Grantee {
     let id = entry.engine().grantee(key, token?)?;
-    Some((id, Client::find(id)?))
+    Some((id, Client::find(context, id)?))
 }
 
 /// client, addr
@@ -141,7 +141,7 @@ fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, ho
         let record = holder.record();
         let (is_over, value) = (holders.is_over(holder), record.encode());
         let token = Some(record.token).filter(|_| !is_over);
-        let (session, grantee) = (session_of(entry, name, token), grantee(entry, name, token));
+        let (session, grantee) = (session_of(entry, name, token), grantee(context, entry, name, token));
         let is_unclaimed = unclaimed(entry, name, Some(record.token)).is_some();
         let held_at = if is_over { None } else { Some(now) };
         context.reply_map(10);
@@ -179,7 +179,7 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     let mut left = MOST_NAMES;
     for row in rows {
         let id = row.id.map(|id| id.get().to_string());
-        let address = row.client.and_then(Client::find).map(|client| client.address());
+        let address = row.client.and_then(|client| Client::find(context, client)).map(|client| client.address());
         let name = row.client.filter(|_| left > 0).and_then(|client| Client::name(context, client));
         left = left.saturating_sub(name.as_ref().map_or(0, |name| name.len()));
         let channel = row.channel.as_ref().map(|channel| channel.name.as_ref());

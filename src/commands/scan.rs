@@ -94,7 +94,7 @@ impl Command for Scan {
         };
         let count = options.count().unwrap_or(DEFAULT_COUNT);
         // A client that is not connected has no locks, so there is nothing to find.
-        let is_gone = options.client.is_some_and(|client| Client::find(client).is_none());
+        let is_gone = options.client.is_some_and(|client| Client::find(context, client).is_none());
         let reader = Reader::of(context);
         let (mut next, mut rows, mut spent): (Box<[u8]>, Vec<Row>, usize) = (cursor.into(), Vec::new(), 0);
         let mut most = 1;

@@ -98,7 +98,7 @@ fn row(context: &Context, entry: &mut Entry<'_>, queue: QueueRow, spent: &mut us
     let name = OwnString::in_db(context, queue.key());
     let holder = name.and_then(|name| holder(context, &name, spent));
     let Some((token, owner, held_ms)) = holder else { return Row { queue, owner: None, held_ms: None, grantee: None } };
-    let grantee = grantee(entry, queue.key(), Some(token));
+    let grantee = grantee(context, entry, queue.key(), Some(token));
     Row { queue, owner, held_ms: Some(held_ms), grantee }
 }
 

@@ -12,13 +12,27 @@ pub fn caller(context: &Context) -> u64 {
     unsafe { (api().get_client_id)(context.as_ptr()) }
 }
 
+/// Whether the caller may have a connection: its command is not one of a script or, outside a transaction, of another
+/// module.
+fn has_connection(context: &Context) -> bool {
+    !context.has_flags(raw::REDISMODULE_CTX_FLAGS_LUA)
+        && (!context.has_flags(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+            || context.has_flags(raw::REDISMODULE_CTX_FLAGS_MULTI))
+}
+
 /// A client of the server.
 pub struct Client(raw::RedisModuleClientInfo);
 
 impl Client {
     /// The client with this ID, while it is connected.
+    ///
+    /// Valkey 9.1 also finds the client that carries out a command of a script or of another module, and crashes,
+    /// because that client has no connection. It can only be the caller.
     #[must_use]
-    pub fn find(id: u64) -> Option<Self> {
+    pub fn find(context: &Context, id: u64) -> Option<Self> {
+        if id == caller(context) && !has_connection(context) {
+            return None;
+        }
         // SAFETY: all of the structure is integers, for which zero is a value.
         let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
         info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);

@@ -125,7 +125,7 @@ fn has_user(context: &Context) -> bool {
         // Before 7.0.6.
         let obeyed = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_REPLICATED;
         let is_script = context.has_flags(raw::REDISMODULE_CTX_FLAGS_LUA);
-        let is_connected = || Client::find(client::caller(context)).is_some();
+        let is_connected = || Client::find(context, client::caller(context)).is_some();
         return !context.has_flags(obeyed) && (is_script || is_connected());
     }
     clear_errno();

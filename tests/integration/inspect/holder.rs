@@ -99,6 +99,36 @@ fn scripts_others_and_expired_locks_show_no_client() {
     assert_eq!(locks_of(&mut locks.conn, &id), set([]));
 }
 
+/// On Valkey 9.1 the server finds the client that runs a script's commands, which has no connection, and used to crash.
+#[test]
+fn a_script_inspects_the_locks_that_a_script_acquired() {
+    let mut locks = Locks::start();
+    let call = "return redis.call(unpack(ARGV))";
+    let acquire = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'EX', 60)";
+    for key in ["k", "l"] {
+        locks.conn.int(&["EVAL", acquire, "1", key]);
+    }
+    let _waiter = locks.wait_with(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
+    let ids: Vec<String> = (0..40).map(|id| id.to_string()).collect();
+    let inspections: [&[&str]; 5] =
+        [&["LOCK.INFO", "k"], &["LOCK.INFO", "k", "FULL"], &["LOCK.TOP"], &["LOCK.SCAN", "0"], &["LOCK.INFO", "l"]];
+    let by_id: Vec<Vec<&str>> = ids.iter().map(|id| vec!["LOCK.SCAN", "0", "CLIENT", id]).collect();
+    for words in inspections.into_iter().chain(by_id.iter().map(Vec::as_slice)) {
+        for transaction in [false, true] {
+            let command = [&["EVAL", call, "1", "k"], words].concat();
+            if transaction {
+                locks.conn.ok(&["MULTI"]);
+            }
+            let reply = locks.conn.execute(&command);
+            let reply = if transaction { locks.conn.execute(&["EXEC"]).list()[0].clone() } else { reply };
+            assert!(matches!(reply, Reply::List(_)), "{words:?}: {reply:?}");
+        }
+    }
+    let both = format!("{acquire}; {call}").replacen("return ", "", 1);
+    let info = locks.conn.execute(&["EVAL", &both, "1", "m", "LOCK.INFO", "m"]);
+    assert_eq!(info.field("client"), Reply::Nil);
+}
+
 #[test]
 fn an_attempt_is_a_client_only_once_it_has_claimed() {
     let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };

@@ -9,10 +9,12 @@ TARGET = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
 REDIS_RB_5 = f"{TARGET}/clients/redis-rb-5"
 PYTHON = f"{TARGET}/clients/serverlock-python/bin/python"
 
+# `more`: client libraries that share nearly all of their code with others, so they run only at night.
 LANGUAGES = {
     "python": {
         "built": PYTHON,
-        "clients": ["redis-py", "redis-py-asyncio", "valkey-py", "valkey-py-asyncio"],
+        "clients": ["redis-py", "redis-py-asyncio"],
+        "more": ["valkey-py", "valkey-py-asyncio"],
         "command": [PYTHON, str(ROOT / "clients/python/tests/driver.py")],
         "environment": {"PYTHONPATH": str(ROOT / "clients/python/src")},
     },
@@ -31,7 +33,7 @@ LANGUAGES = {
     "java": {
         "built": f"{TARGET}/clients/serverlock-java/test-classes",
         "clients": ["jedis", "lettuce"],
-        "more": ["lettuce-async"],  # the same engine: every night is often enough
+        "more": ["lettuce-async"],
         "command": [
             shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
             ":".join(f"{TARGET}/clients/serverlock-java/{part}"

@@ -80,7 +80,51 @@ row_redis_py() { python_clients redis-py redis; }
 
 row_valkey_py() { python_clients valkey-py valkey; }
 
-rows=(redis-py valkey-py)
+# debian_source PACKAGE VERSION: the archive of its source, which apt checks, in $target/sources. The lists of sources are
+# this machine's, read as lists of source packages.
+debian_source() {
+    local work list
+    work=$(mktemp -d)
+    mkdir -p "$work/lists/partial" "$work/parts" "$target/sources"
+    for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
+        [ ! -f "$list" ] || sed -E 's/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$list" >"$work/parts/${list##*/}"
+    done
+    [ ! -f "$work/parts/sources.list" ] || mv "$work/parts/sources.list" "$work/parts/main.list"
+    local apt=(apt-get -qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$work/parts"
+        -o "Dir::State::Lists=$work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+        -o Acquire::Languages=none -o APT::Sandbox::User=root)
+    (
+        cd "$target/sources" && "${apt[@]}" update && "${apt[@]}" source --download-only --tar-only "$1=$2"
+    ) >/dev/null 2>&1 </dev/null
+    local fetched=$?
+    rm -rf "$work"
+    return "$fetched"
+}
+
+# The store tests of symfony/lock, for the version that is installed.
+row_symfony() {
+    local version package archive tests=$target/symfony/src/Symfony/Component/Lock/Tests
+    for package in php phpunit dpkg-query; do
+        command -v "$package" >/dev/null || { missing symfony "$package"; return 1; }
+    done
+    php -r 'require "clients/php/tests/autoload.php";
+        exit(extension_loaded("redis") && extension_loaded("pcntl") && class_exists("Predis\Client") ? 0 : 1);' 2>/dev/null ||
+        { missing symfony "phpredis, pcntl or predis"; return 1; }
+    version=$(dpkg-query --show --showformat='${Version}' php-symfony-lock 2>/dev/null) ||
+        { missing symfony "Debian's php-symfony-lock"; return 1; }
+    archive=$target/sources/symfony_${version%-*}.orig.tar.xz
+    [ -f "$archive" ] || debian_source symfony "$version" || true
+    [ -f "$archive" ] ||
+        { missing symfony "Debian's source of symfony $version"; return 1; }
+    fresh symfony && tar -xJf "$archive" -C "$target/symfony" --strip-components=1 --wildcards \
+        '*/Component/Lock/Tests/Store/*' || return 1
+    # The counts are those of a series, which gets only fixes.
+    # shellcheck disable=SC2016 # row.py sets RESULT
+    TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration \
+        --bootstrap "$0/bootstrap.php" --log-junit "$RESULT" "$0"' "$here/symfony"
+}
+
+rows=(redis-py valkey-py symfony)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

@@ -120,7 +120,7 @@ row_symfony() {
         '*/Component/Lock/Tests/Store/*' || return 1
     # The counts are those of a series, which gets only fixes.
     # shellcheck disable=SC2016 # row.py sets RESULT
-    TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration \
+    TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration --do-not-cache-result \
         --bootstrap "$0/bootstrap.php" --log-junit "$RESULT" "$0"' "$here/symfony"
 }
 
@@ -130,7 +130,6 @@ go_module() {
         missing "$1" "Go 1.24 or later"
         return 1
     fi
-    # Only the source is read, so the module's own version of Go does not matter.
     (cd "$target" && GOFLAGS=-mod=mod go mod download -json "$2@$3" 2>/dev/null) | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' |
         grep . || { missing "$1" "the source of $2 $3"; return 1; }
 }

@@ -23,8 +23,7 @@ missing() { say "$1: missing: $2"; }
 
 # change FILE OLD NEW: replaces a text that must be there.
 change() {
-    grep -qF -- "$2" "$1" || { say "$1 no longer has: $2"; return 1; }
-    OLD=$2 NEW=$3 perl -pi -e 's/\Q$ENV{OLD}\E/$ENV{NEW}/g' "$1"
+    OLD=$2 NEW=$3 perl -0pi -e 's/\Q$ENV{OLD}\E/$ENV{NEW}/g or exit 1' "$1" || { say "$1 no longer has: $2"; return 1; }
 }
 
 # fresh NAME: an empty folder for a row's tests.
@@ -53,7 +52,8 @@ python_source() {
     local name=${package//-/_}
     archive=$target/sources/$name-$version.tar.gz
     [ -f "$archive" ] || "$environment/bin/python" -m pip download --quiet --disable-pip-version-check --no-input \
-        --no-deps --no-binary "$package" --dest "$target/sources" "$package==$version" || { missing "$package" "its source archive"; return 1; }
+        --no-deps --no-binary "$package" --dest "$target/sources" "$package==$version" ||
+        { missing "$package" "its source archive"; return 1; }
     fresh "$package" && tar -xzf "$archive" -C "$target/$package" --strip-components=1 "${@/#/$name-$version/}"
 }
 
@@ -80,8 +80,8 @@ row_redis_py() { python_clients redis-py redis; }
 
 row_valkey_py() { python_clients valkey-py valkey; }
 
-# debian_source PACKAGE VERSION: the archive of its source, which apt checks, in $target/sources. The lists of sources are
-# this machine's, read as lists of source packages.
+# debian_source PACKAGE VERSION: the archive of its source, which apt checks, in $target/sources. The lists are this
+# machine's, read as lists of source packages.
 debian_source() {
     local work list
     work=$(mktemp -d)
@@ -108,8 +108,8 @@ row_symfony() {
         command -v "$package" >/dev/null || { missing symfony "$package"; return 1; }
     done
     php -r 'require "clients/php/tests/autoload.php";
-        exit(extension_loaded("redis") && extension_loaded("pcntl") && class_exists("Predis\Client") ? 0 : 1);' 2>/dev/null ||
-        { missing symfony "phpredis, pcntl or predis"; return 1; }
+        exit(extension_loaded("redis") && extension_loaded("pcntl") && class_exists("Predis\Client") ? 0 : 1);' \
+        2>/dev/null || { missing symfony "phpredis, pcntl or predis"; return 1; }
     version=$(dpkg-query --show --showformat='${Version}' php-symfony-lock 2>/dev/null) ||
         { missing symfony "Debian's php-symfony-lock"; return 1; }
     archive=$target/sources/symfony_${version%-*}.orig.tar.xz
@@ -120,11 +120,66 @@ row_symfony() {
         '*/Component/Lock/Tests/Store/*' || return 1
     # The counts are those of a series, which gets only fixes.
     # shellcheck disable=SC2016 # row.py sets RESULT
-    TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration \
+    TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration --do-not-cache-result \
         --bootstrap "$0/bootstrap.php" --log-junit "$RESULT" "$0"' "$here/symfony"
 }
 
-rows=(redis-py valkey-py symfony)
+# go_module ROW PATH VERSION: the folder of a module's source.
+go_module() {
+    if ! [[ $(go env GOVERSION 2>/dev/null) =~ ^go1\.([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 24 ]; then
+        missing "$1" "Go 1.24 or later"
+        return 1
+    fi
+    (cd "$target" && GOFLAGS=-mod=mod go mod download -json "$2@$3" 2>/dev/null) | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' |
+        grep . || { missing "$1" "the source of $2 $3"; return 1; }
+}
+
+# go_row ROW VERSION: runs the files of $target/ROW as the tests of clients/go/ROW, in place of its own.
+go_row() {
+    local row=$1 package=$PWD/clients/go/$1 file replaced=
+    for file in "$package"/*_test.go; do replaced+="\"$file\": \"\", "; done
+    for file in "$target/$row"/*_test.go; do replaced+="\"$package/compat_${file##*/}\": \"$file\", "; done
+    echo "{\"Replace\": {${replaced%, }}}" >"$target/$row/overlay.json"
+    # Their tests may need modules that the package does not.
+    cp clients/go/go.mod clients/go/go.sum "$target/$row/"
+    [ -z "${3:-}" ] || (cd clients/go && go mod edit -require "$3" "$target/$row/go.mod" &&
+        go mod download -modfile="$target/$row/go.mod" "${3%@*}") || { missing "$row" "$3"; return 1; }
+    # -vet=off: their tests are not ours to change.
+    (cd "$package" && "$here/row.py" "$row" "$2" go test -modfile="$target/$row/go.mod" \
+        -overlay="$target/$row/overlay.json" -vet=off -race -count=1 -json .)
+}
+
+row_redislock() {
+    local version=0.9.4 source folder=$target/redislock file
+    file=$folder/redislock_test.go
+    source=$(go_module redislock github.com/bsm/redislock "v$version") && fresh redislock &&
+        install -m 644 "$source"/re*_test.go "$here/redislock/locks_test.go" "$folder/" &&
+        change "$file" '. "github.com/bsm/redislock"' '. "example.com/serverlock/redislock"' &&
+        change "$folder/retry_strategy_test.go" '. "github.com/bsm/redislock"' '. "example.com/serverlock/redislock"' &&
+        change "$file" 'New(rc)' 'New(locksOf(rc))' &&
+        change "$file" ', rc, lockKey' ', locksOf(rc), lockKey' &&
+        change "$file" '"127.0.0.1:6379"' '"127.0.0.1:" + os.Getenv("PORT")' &&
+        change "$file" '"math/rand"' '"math/rand"; "os"' && go_row redislock "$version"
+}
+
+# Their tests are in the package itself, and build mutexes from its fields: the functions that do are replaced, and one
+# field has another name. Left out are TestMutexQuorum, which needs several servers, and TestScripts_Hash.
+row_redsync() {
+    local version=4.18.1 source file=$target/redsync/mutex_test.go
+    source=$(go_module redsync github.com/go-redsync/redsync/v4 "v$version") && fresh redsync &&
+        install -m 644 "$source/mutex_test.go" "$source/error_test.go" "$here/redsync/pools_test.go" "$target/redsync/" &&
+        grep -q '^func getPoolValues' "$file" && sed -i '/^func getPoolValues/,$d' "$file" &&
+        sed -i '/^func TestMutexQuorum/,/^}/d' "$file" &&
+        sed -n '/^func TestRedsync/,/^}/p' "$source/redsync_test.go" >>"$file" &&
+        change "$file" $'\n\t"github.com/go-redsync/redsync/v4/redis"' '' &&
+        change "$file" $'\t"strconv"\n' '' &&
+        change "$file" 'New(v.pools...)' 'New(v.pools.locks)' &&
+        change "$file" 'mutex.quorum' '1' &&
+        change "$file" 'utex.setNXOnExtend' 'utex.takesOnExtend' &&
+        go_row redsync "$version" golang.org/x/sync@v0.11.0
+}
+
+rows=(redis-py valkey-py symfony redislock redsync)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

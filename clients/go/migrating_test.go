@@ -47,7 +47,8 @@ import (
 func main() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: "ADDRESS"})
-	held, err := redislock.Obtain(ctx, client, "report", 30*time.Second, nil)
+	locker := redislock.New(client)
+	held, err := locker.Obtain(ctx, "report", 30*time.Second, nil)
 	fmt.Println(err, client.Exists(ctx, "report").Val())
 	fmt.Println(held.Release(ctx), client.Exists(ctx, "report").Val())
 }
@@ -78,12 +79,12 @@ func TestAProgramMigratesAsTheDocumentSays(t *testing.T) {
 			},
 		},
 		{
-			"redislock", redislockProgram, "\theld, err := redislock.Obtain(ctx, client, \"report\", 30*time.Second, nil)",
+			"redislock", redislockProgram, "\tlocker := redislock.New(client)",
 			"<nil> 1\n<nil> 0\n",
 			[]string{"github.com/bsm/redislock@v0.9.4"},
 			[]string{
-				`"github.com/bsm/redislock"`, `"example.com/serverlock"` + "\n\t" + `"example.com/serverlock/goredis"`,
-				"\theld, err := locks.Lock", "\tlocks := serverlock.New(goredis.New(client))\n\theld, err := locks.Lock",
+				`"github.com/bsm/redislock"`, `"example.com/serverlock"` + "\n\t" + `"example.com/serverlock/goredis"` +
+					"\n\t" + `"example.com/serverlock/redislock"`,
 			},
 		},
 	} {

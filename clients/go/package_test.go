@@ -55,8 +55,10 @@ func publish(t *testing.T) string {
 		return err
 	}))
 	must(t, files.Close())
-	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go",
-		"locktest/locktest.go"} {
+	for _, name := range []string{
+		"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go",
+		"redislock/redislock.go", "locktest/locktest.go",
+	} {
 		if !names[name] {
 			t.Errorf("%s is not in the module", name)
 		}

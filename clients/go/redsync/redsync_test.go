@@ -17,9 +17,9 @@ import (
 	"example.com/serverlock/redsync"
 )
 
-// The cases of redsync's own tests (v4.18.1, mutex_test.go and redsync_test.go), which use internals of redsync and
-// cannot run unchanged. TestMutexQuorum is left out: there is one server. Where redsync compares the key's value
-// with the mutex's, these use LOCK.CHECK. more_test.go goes beyond redsync's tests.
+// The cases of redsync's own tests (v4.18.1, mutex_test.go and redsync_test.go), with the server's default settings.
+// scripts/compat.sh runs redsync's tests themselves. TestMutexQuorum is left out: there is one server. Where redsync
+// compares the key's value with the mutex's, these use LOCK.CHECK. more_test.go goes beyond redsync's tests.
 
 var background = context.Background()
 

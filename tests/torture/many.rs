@@ -105,7 +105,7 @@ fn small_histories_are_linearizable() {
 type Break = fn(&mut Vec<Op>) -> bool;
 
 /// A change to a history, and how many of a hundred the search must find. Some cannot be found, because a command
-/// without a reply may have had the same effect.
+/// without a reply may have had the same effect, or because a slow machine received a reply after the lease had ended.
 const BREAKS: [(&str, usize, Break); 5] = [
     // With a token of that moment, as if nobody had held the lock.
     ("granted instead of refused", 80, |ops| {
@@ -123,7 +123,7 @@ const BREAKS: [(&str, usize, Break); 5] = [
         op.outcome = Outcome::Answer(0);
         true
     }),
-    ("a release in time, reported as late", 100, |ops| answer(ops, 1, -1)),
+    ("a release in time, reported as late", 80, |ops| answer(ops, 1, -1)),
     ("a release that was carried out, reported as refused", 80, |ops| answer(ops, 1, 0)),
     ("a grant without a reply", 80, |ops| {
         // A client releases, in time, a grant that was never made.

@@ -9,32 +9,53 @@ import java.util.function.Supplier;
 
 /** A dedicated connection that replaces the shared connection while a reply is overdue on it. */
 final class Spare {
+    /** One connection, which may still be opening, and the number of exchanges that use it. */
+    private static final class Opened {
+        final CompletableFuture<LettuceConnection> connection;
+        int users;
+        boolean isOver;
+
+        Opened(CompletableFuture<LettuceConnection> connection) {
+            this.connection = connection;
+        }
+
+        boolean isUsable() {
+            return !connection.isDone()
+                    || !connection.isCompletedExceptionally()
+                            && connection.join().isOpen();
+        }
+    }
+
     private final Supplier<CompletableFuture<LettuceConnection>> dial;
-    /** The connection, which may still be opening. */
-    private CompletableFuture<LettuceConnection> connection;
+    private Opened current;
 
     Spare(Supplier<CompletableFuture<LettuceConnection>> dial) {
         this.dial = dial;
     }
 
     void exchange(List<Call> calls, Duration timeout) {
-        LettuceConnection open;
+        Opened used = enter();
         try {
-            open = LettuceNode.within(timeout, opened());
+            LettuceNode.within(timeout, used.connection).exchange(calls, timeout);
         } catch (RuntimeException error) {
             fail(calls, error);
-            return;
+        } finally {
+            leave(used);
         }
-        open.exchange(calls, timeout);
     }
 
     /** Like exchange, but does not block. */
     CompletableFuture<Void> send(List<Call> calls, Duration timeout) {
-        return opened().copy()
+        Opened used = enter();
+        return used.connection
+                .copy()
                 .orTimeout(timeout.toNanos(), TimeUnit.NANOSECONDS)
                 .thenCompose(open -> open.send(calls, timeout))
-                .exceptionally(error -> {
-                    fail(calls, error);
+                .handle((sent, error) -> {
+                    if (error != null) {
+                        fail(calls, error);
+                    }
+                    leave(used);
                     return null;
                 });
     }
@@ -44,29 +65,40 @@ final class Spare {
         calls.forEach(call -> call.error = read);
     }
 
-    private synchronized CompletableFuture<LettuceConnection> opened() {
-        boolean isUsable = connection != null
-                && (!connection.isDone()
-                        || !connection.isCompletedExceptionally()
-                                && connection.join().isOpen());
-        if (!isUsable) {
+    private synchronized Opened enter() {
+        if (current == null || !current.isUsable()) {
+            CompletableFuture<LettuceConnection> connection;
             try {
                 connection = dial.get();
             } catch (RuntimeException shutDown) {
                 connection = CompletableFuture.failedFuture(shutDown);
             }
+            current = new Opened(connection);
         }
-        return connection;
+        current.users++;
+        return current;
+    }
+
+    private synchronized void leave(Opened used) {
+        used.users--;
+        closeIfIdle(used);
     }
 
     /**
-     * Called when the shared connection replies again. Closes this one once nothing is pending, without blocking a
+     * Called when the shared connection replies again. Closes this one after its last exchange, without blocking a
      * Lettuce thread.
      */
     synchronized void end() {
-        if (connection != null) {
-            connection.thenAccept(LettuceConnection::closeWhenIdle);
-            connection = null;
+        if (current != null) {
+            current.isOver = true;
+            closeIfIdle(current);
+            current = null;
+        }
+    }
+
+    private static void closeIfIdle(Opened opened) {
+        if (opened.isOver && opened.users == 0) {
+            opened.connection.thenAccept(LettuceConnection::closeWhenIdle);
         }
     }
 }

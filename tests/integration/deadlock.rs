@@ -19,8 +19,10 @@ struct Clients {
 
 impl Clients {
     fn start(count: usize) -> Self {
-        // The time of a search grows with its edges, and a busy machine may need more than the default's 2 ms.
-        let mut locks = Locks::with(&["deadlock-edges", "1000000"]);
+        Self::on(Locks::start(), count)
+    }
+
+    fn on(mut locks: Locks, count: usize) -> Self {
         let all = (0..count).map(|_| client(&mut locks)).collect();
         Clients { locks, all }
     }
@@ -64,7 +66,8 @@ fn client(locks: &mut Locks) -> Waiter {
 
 /// The wait that would close a cycle is refused; the others go on.
 fn assert_cycle(count: usize) {
-    let mut clients = Clients::start(count);
+    // A busy machine may need more than the 2 ms of the default edges.
+    let mut clients = Clients::on(Locks::with(&["deadlock-edges", "1000000"]), count);
     let tokens: Vec<i64> = (0..count).map(|n| clients.take(n, &["SESSION"])).collect();
     for n in 0..count - 1 {
         clients.waits(n, n + 1, 1);

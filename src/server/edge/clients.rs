@@ -16,7 +16,7 @@ impl Clients for ServerEdge<'_> {
     }
 
     fn is_connection(&self) -> bool {
-        !self.context.has_flags(raw::REDISMODULE_CTX_FLAGS_LUA) && Client::find(self.context, self.client()).is_some()
+        Client::find(self.context, self.client()).is_some()
     }
 
     fn may_block(&self) -> bool {

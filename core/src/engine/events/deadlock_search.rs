@@ -109,6 +109,17 @@ impl Reached {
     }
 }
 
+/// Opening a key takes as long as this many edges.
+const OPENED: usize = 5;
+/// Each holder that is read from the key, not from memory, counts as this many edges.
+const READ: usize = 2;
+/// Names are hashed and compared: this many bytes count as one edge.
+const BYTES: usize = 128;
+/// The clock is read once for this many edges.
+const LOOK: usize = 128;
+/// A search may always take this long.
+const LEAST_TIME: Micros = Micros::from_ms(1);
+
 /// How many edges may still be inspected, and for how long. Edges represent time, and 10,000 of them usually take less
 /// than 2 ms. On a slow machine or allocator they would take longer, so the search also ends when that time has passed.
 #[derive(Clone, Copy, Debug)]
@@ -122,25 +133,14 @@ struct Edges<C> {
 }
 
 impl<C: Clock> Edges<C> {
-    /// Opening a key takes as long as this many edges.
-    const OPENED: usize = 5;
-    /// Each holder that is read from the key, not from memory, counts as this many edges.
-    const READ: usize = 2;
-    /// Names are hashed and compared: this many bytes count as one edge.
-    const BYTES: usize = 128;
-    /// The clock is read once for this many edges.
-    const LOOK: usize = 128;
-    /// A search may always take this long.
-    const LEAST_TIME: Micros = Micros::from_ms(1);
-
     fn new(most: usize, clock: C) -> Self {
-        let most_time = Micros(most as u64 / 5).max(Self::LEAST_TIME);
-        Self { left: most, next_look: most.saturating_sub(Self::LOOK), clock, begun: clock.cpu(), most_time }
+        let most_time = Micros(most as u64 / 5).max(LEAST_TIME);
+        Self { left: most, next_look: most.saturating_sub(LOOK), clock, begun: clock.cpu(), most_time }
     }
 
     /// Inspects an edge to or from a lock, which is looked up by its name.
     fn inspect_named(&mut self, name: &[u8]) -> Result<(), TooMuch> {
-        self.inspect(1_usize.saturating_add(name.len() / Self::BYTES))
+        self.inspect(1_usize.saturating_add(name.len() / BYTES))
     }
 
     fn inspect(&mut self, edges: usize) -> Result<(), TooMuch> {
@@ -148,7 +148,7 @@ impl<C: Clock> Edges<C> {
         if self.left > self.next_look {
             return Ok(());
         }
-        self.next_look = self.left.saturating_sub(Self::LOOK);
+        self.next_look = self.left.saturating_sub(LOOK);
         if self.clock.cpu().since(self.begun) > self.most_time {
             return Err(TooMuch);
         }
@@ -264,7 +264,7 @@ impl<C: Clock> Search<C> {
             while let Some(need) = self.needs.front() {
                 if !self.locks.contains_key(&need.place()) {
                     let (db, name) = (need.db, Rc::clone(&need.name));
-                    self.edges.inspect(Edges::<C>::OPENED.saturating_add(name.len() / Edges::<C>::BYTES))?;
+                    self.edges.inspect(OPENED.saturating_add(name.len() / BYTES))?;
                     let most = self.edges.left.saturating_add(1);
                     let bindings = sessions.bindings(KeyName { db, name: &name }).take(most);
                     self.bound = bindings.map(|binding| (binding.token, binding.client)).collect();
@@ -292,7 +292,7 @@ impl<C: Clock> Search<C> {
         let Some(need) = self.needs.front() else { return };
         if let Some(State::Several(holders)) = lock {
             let others = holders.len().saturating_sub(self.bound.len());
-            self.is_spent = self.edges.inspect(read.saturating_mul(Edges::<C>::READ).saturating_add(others)).is_err();
+            self.is_spent = self.edges.inspect(read.saturating_mul(READ).saturating_add(others)).is_err();
         }
         let held = lock.and_then(|lock| {
             // A binding counts only if the key agrees with it.

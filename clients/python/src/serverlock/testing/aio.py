@@ -8,7 +8,6 @@ await server.clock.advance(30)
 """
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from ..aio import locks, runtime
 from ..core.engine import Engine
 from ..core.request import Duration, Key, key_of, shown
 from ..core.wire import Connection
-from ..hooks import Hooks
 from . import clock
 from .server import MemoryServer
 from .wire import MemoryWire, unwatch, watch
@@ -131,7 +129,7 @@ class Locks(locks.Locks):
         return Engine(runtime, MemoryWire(self._client._commands, runtime), self._options)
 
 
-class Server(MemoryServer):
+class Server(MemoryServer[locks.Locks]):
     """A lock server in memory, for asyncio. Its clock stands still until `clock.advance`.
 
     Its managers behave like several processes. After `expire`, `lose` and `refuse`, `await clock.settle()` lets the
@@ -140,26 +138,7 @@ class Server(MemoryServer):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        super().__init__(self.clock)
-
-    def locks(
-        self,
-        *,
-        timeout: Duration = 5.0,
-        portable: bool = True,
-        warn_without_module: bool = True,
-        hooks: Hooks | None = None,
-        logger: logging.Logger | None = None,
-    ) -> locks.Locks:
-        """A manager, with the options of `serverlock.aio.Locks` except for `renewal`."""
-        return Locks(
-            self,
-            timeout=timeout,
-            portable=portable,
-            warn_without_module=warn_without_module,
-            hooks=hooks,
-            logger=logger,
-        )
+        super().__init__(self.clock, Locks)
 
     async def until_waiting(self, key: Key, count: int = 1) -> None:
         """Waits in real time until this many attempts are in the key's queue: for a task that has just started."""

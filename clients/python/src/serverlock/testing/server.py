@@ -1,9 +1,14 @@
-"""What the servers in memory for threads and for asyncio share: what a test can do to locks."""
+"""What the servers in memory for threads and for asyncio share: managers, and what a test can do to locks."""
+
+import logging
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from ..core.engine import BoundHold
-from ..core.request import Key, key_of, shown
+from ..core.request import Duration, Key, key_of, shown
 from ..core.wire import ReplyError
 from ..errors import LockBadArgument
+from ..hooks import Hooks
 from .clock import Clock
 from .commands import Commands
 from .wire import MemoryWire
@@ -12,16 +17,39 @@ from .wire import MemoryWire
 REFUSALS = {"unavailable": "CLOCK", "denied": "NOAUTH"}
 
 
-class MemoryServer:
-    """A server in memory. Its managers behave like several processes."""
+L = TypeVar("L")
 
-    def __init__(self, clock: Clock) -> None:
+
+class MemoryServer(Generic[L]):
+    """A server in memory. Its managers, of type `L`, behave like several processes."""
+
+    def __init__(self, clock: Clock, build: Callable[..., L]) -> None:
         self._clock = clock
+        self._build = build
         self._commands = Commands(clock)
         self._table = self._commands.table
 
     def _has_settled(self) -> None:
         """Called after a change."""
+
+    def locks(
+        self,
+        *,
+        timeout: Duration = 5.0,
+        portable: bool = True,
+        warn_without_module: bool = True,
+        hooks: Hooks | None = None,
+        logger: logging.Logger | None = None,
+    ) -> L:
+        """A manager, with the options of `Locks` except for `renewal`."""
+        return self._build(
+            self,
+            timeout=timeout,
+            portable=portable,
+            warn_without_module=warn_without_module,
+            hooks=hooks,
+            logger=logger,
+        )
 
     def expire(self, key: Key) -> None:
         """The lease of each holder of the key ends now, at the server, and the next waiter gets the lock.

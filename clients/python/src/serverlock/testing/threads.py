@@ -1,12 +1,10 @@
 """A server in memory and its managers, for threads."""
 
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.engine import BoundHold, Engine, H
-from ..core.request import Duration, Key, Request, key_of, shown
-from ..hooks import Hooks
+from ..core.request import Key, Request, key_of, shown
 from ..threads import locks
 from .server import MemoryServer
 from .thread_clock import Clock, Runtime
@@ -50,7 +48,7 @@ class Locks(locks.Locks):
         return CountedEngine(runtime, MemoryWire(self._client._commands, runtime), self._options)
 
 
-class Server(MemoryServer):
+class Server(MemoryServer[locks.Locks]):
     """A lock server in memory, for threads. Its clock stands still until `clock.advance`.
 
     Its managers behave like several processes. `expire`, `lose` and `refuse` return once what they caused has settled.
@@ -58,26 +56,7 @@ class Server(MemoryServer):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        super().__init__(self.clock)
-
-    def locks(
-        self,
-        *,
-        timeout: Duration = 5.0,
-        portable: bool = True,
-        warn_without_module: bool = True,
-        hooks: Hooks | None = None,
-        logger: logging.Logger | None = None,
-    ) -> locks.Locks:
-        """A manager, with the options of `Locks`."""
-        return Locks(
-            self,
-            timeout=timeout,
-            portable=portable,
-            warn_without_module=warn_without_module,
-            hooks=hooks,
-            logger=logger,
-        )
+        super().__init__(self.clock, Locks)
 
     def until_waiting(self, key: Key, count: int = 1) -> None:
         """Waits in real time until this many attempts are in the key's queue: for a thread that has just started."""

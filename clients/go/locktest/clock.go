@@ -41,7 +41,7 @@ func (c *Clock) Advance(span time.Duration) {
 	}
 }
 
-// fireNext moves the clock to the next timer that is due by the end, and fires it. If there is none, it moves the clock
+// fireNext moves the clock to the next timer that is due by the end, and fires it. Without one, it moves the clock
 // to the end and reports false.
 func (c *Clock) fireNext(end time.Duration) bool {
 	c.mu.Lock()

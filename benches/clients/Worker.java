@@ -16,9 +16,13 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Collectors;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.config.Config;
@@ -175,17 +179,37 @@ public class Worker {
     }
 
     static String hot(Contender contender, String key, double seconds) throws Exception {
-        Lock lock = contender.lock(key, 60_000);
-        List<String> waits = new ArrayList<>();
         double used = cpu();
+        String waits = waitsOf(contender.lock(key, 60_000), seconds);
+        return "[" + waits + ", " + (cpu() - used) + "]";
+    }
+
+    static String crowd(Contender contender, String key, double seconds, int clients) throws Exception {
+        double used = cpu();
+        ExecutorService threads = Executors.newFixedThreadPool(clients);
+        List<String> every = new ArrayList<>();
+        try {
+            Callable<String> client = () -> waitsOf(contender.lock(key, 60_000), seconds);
+            for (Future<String> waits : threads.invokeAll(Collections.nCopies(clients, client))) {
+                every.add(waits.get());
+            }
+        } finally {
+            threads.shutdown();
+        }
+        return "[" + every + ", " + (cpu() - used) + "]";
+    }
+
+    /** The waits of one client's grants, in microseconds. */
+    static String waitsOf(Lock lock, double seconds) throws Exception {
+        List<Long> waits = new ArrayList<>();
         long end = System.nanoTime() + (long) (seconds * 1e9);
         while (System.nanoTime() < end) {
             long began = System.nanoTime();
             Object held = lock.acquire();
-            waits.add(Long.toString((System.nanoTime() - began) / 1000));
+            waits.add((System.nanoTime() - began) / 1000);
             lock.release(held);
         }
-        return "[" + waits.stream().collect(Collectors.joining(", ", "[", "]")) + ", " + (cpu() - used) + "]";
+        return waits.toString();
     }
 
     static String waits(Contender contender, int count) {
@@ -223,6 +247,8 @@ public class Worker {
             switch (words[0]) {
                 case "pair" -> System.out.println(pairs(contender, Integer.parseInt(words[1])));
                 case "hot" -> System.out.println(hot(contender, words[1], Double.parseDouble(words[2])));
+                case "crowd" -> System.out.println(
+                        crowd(contender, words[1], Double.parseDouble(words[2]), Integer.parseInt(words[3])));
                 case "waits" -> System.out.println(waits(contender, Integer.parseInt(words[1])));
                 default -> System.out.println(rss());
             }

@@ -10,11 +10,12 @@
 | waits | 1,000 waits in one process: connections, memory |
 | start | time to start a program that imports the package, compared with one that imports only the library |
 | trips | round trips of acquire and release, behind a relay that adds 1 ms each way |
-| script | as `hot`, without the module, so the packages wait in the script's queue; also the server's CPU |
+| script | as `hot`, without the module (where the packages wait in the script's queue), and with it; also the server's CPU |
 
 A worker is one process of one contender. It prints `ready`, then answers each line of its input with a line of JSON:
-`pair COUNT` with seconds; `hot KEY SECONDS` with the waits of its grants, in microseconds; `waits COUNT` at once; `rss`
-with its resident memory in KB. The replies to the first two also contain CPU seconds. On a busy machine, CPU time is
+`pair COUNT` with seconds; `hot KEY SECONDS` with the waits of its grants, in microseconds; `crowd KEY SECONDS CLIENTS`
+with such a list for each client; `waits COUNT` at once; `rss` with its resident memory in KB. The replies to the first
+three also contain CPU seconds. On a busy machine, CPU time is
 more reliable than elapsed time. Contenders take turns in each round. Every round is kept as CSV in benches/runs, unless
 --smoke is given.
 """
@@ -63,6 +64,8 @@ LANGUAGES = {
             ["redis-py package", "redis-py raw", "redis-py raw with ID", "redis-py Lock"],
             ["redis.asyncio package", "redis.asyncio raw", "redis.asyncio Lock"],
         ],
+        "has_crowds": True,
+        "scripts": ["redis.asyncio Lock"],
         "start": {"redis-py raw": [PYTHON, "-c", "import redis"],
                   "redis-py package": [PYTHON, "-c", "import redis, serverlock"]},
     },
@@ -74,6 +77,8 @@ LANGUAGES = {
             ["node-redis package", "node-redis raw"],
             ["ioredis package", "ioredis raw", "ioredis redlock"],
         ],
+        "has_crowds": True,
+        "scripts": ["ioredis redlock"],
         "start": {"node-redis raw": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis')"],
                   "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
                                                      f"import('{BUILT}/serverlock-node/dist/index.js')"]},
@@ -115,8 +120,9 @@ LANGUAGES = {
             ["jedis package", "jedis raw", "redisson RLock"],
             ["lettuce package", "lettuce raw"],
         ],
-        # Other locks that work without the module.
-        "scripts": ["redisson FairLock"],
+        "has_crowds": True,
+        # Other locks, which work without the module.
+        "scripts": ["redisson FairLock", "redisson RLock"],
         "start": {"jedis raw": [*JAVA, "Start", "jedis"], "jedis package": [*JAVA, "Start", "package"]},
     },
     "rust": {
@@ -233,27 +239,35 @@ def hot(rows, language, server, settings):
 def script(rows, language, server, settings):
     """A contender's processes end with its turn; otherwise they would renew and acquire during the others' turns."""
     plain = Server(module=False)
-    contenders = [group[0] for group in language["groups"]] + language.get("scripts", [])
+    packages = [group[0] for group in language["groups"]]
+    contenders = [(name, name, plain) for name in packages + language.get("scripts", [])]
+    contenders += [(f"{name}, module", name, server) for name in packages]
     try:
         for round_ in range(1, settings.rounds + 1):
-            for place, name in turns(contenders, round_):
-                workers = [Worker(language, name, plain.port) for _ in range(settings.processes)]
+            for place, (title, name, used_server) in turns(contenders, round_):
+                workers = [Worker(language, name, used_server.port) for _ in range(settings.processes)]
                 try:
                     for worker in workers:
                         worker.ready()
-                    _at_once(workers, "hot", _hot_key(name), settings.warm / 10)
-                    before = _cpu_us(plain)
-                    answers = _at_once(workers, "hot", _hot_key(name), settings.seconds)
-                    used = _cpu_us(plain) - before
+                    _waits_of_clients(workers, name, settings.warm / 10, settings.clients)
+                    before = _cpu_us(used_server)
+                    waits = _waits_of_clients(workers, name, settings.seconds, settings.clients)
+                    used = _cpu_us(used_server) - before
                 finally:
                     for worker in workers:
                         worker.end()
-                counts, every = [len(each) for each, _ in answers], sorted(itertools.chain(*(each for each, _ in answers)))
-                rows.add("script", name, round_, place, per_second=sum(counts) / settings.seconds,
+                counts, every = [len(each) for each in waits], sorted(itertools.chain(*waits))
+                rows.add("script", title, round_, place, per_second=sum(counts) / settings.seconds,
                          server_us=used / len(every), most_to_least=max(counts) / max(1, min(counts)),
                          p50_ms=every[len(every) // 2] / 1000, p99_ms=every[len(every) * 99 // 100] / 1000)
     finally:
         plain.end()
+
+
+def _waits_of_clients(workers, name, seconds, clients):
+    if clients == 1:
+        return [waits for waits, _ in _at_once(workers, "hot", _hot_key(name), seconds)]
+    return list(itertools.chain(*(waits for waits, _ in _at_once(workers, "crowd", _hot_key(name), seconds, clients))))
 
 
 def _cpu_us(server):
@@ -392,6 +406,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0, help="per round of the hot lock")
     parser.add_argument("--warm", type=float, default=30.0, help="seconds for which each process first works alone")
     parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--clients", type=int, default=1, help="of each process, in the part script")
     parser.add_argument("--waits", type=int, default=1000)
     parser.add_argument("--smoke", action="store_true", help="keep nothing")
     settings = parser.parse_args()
@@ -402,6 +417,8 @@ def main():
         chosen = [[name for name in group if settings.library in name] for group in language["groups"]]
         language["groups"] = [group for group in chosen if group]
     for name in settings.language or LANGUAGES:
+        if settings.clients > 1 and "has_crowds" not in LANGUAGES[name]:
+            parser.error(f"a process in {name} is one client")
         if "build" in LANGUAGES[name]:
             subprocess.run(LANGUAGES[name]["build"], check=True)
         for file in LANGUAGES[name]["needs"]:

@@ -74,7 +74,10 @@ for await (const line of createInterface({ input: process.stdin })) {
   let answer = null;
   if (order === 'pair') answer = [await pairs(lock(KEY, 0), Number(words[0])), cpu()];
   else if (order === 'hot') answer = [await hot(lock(words[0], 60_000), Number(words[1])), cpu()];
-  else if (order === 'waits') for (let n = 0; n < Number(words[0]); n += 1) lock(`waits:${n}`, 600_000)[0]().catch(() => undefined);
+  else if (order === 'crowd') {
+    const client = () => hot(lock(words[0], 60_000), Number(words[1]));
+    answer = [await Promise.all(Array.from({ length: Number(words[2]) }, client)), cpu()];
+  } else if (order === 'waits') for (let n = 0; n < Number(words[0]); n += 1) lock(`waits:${n}`, 600_000)[0]().catch(() => undefined);
   else answer = Math.round(process.memoryUsage.rss() / 1024);
   console.log(JSON.stringify(answer));
 }

@@ -177,6 +177,20 @@ async def hot_of_tasks(acquire, release, seconds):
     return waits
 
 
+def crowd(acquire, release, seconds, clients):
+    counted = []
+    threads = [threading.Thread(target=lambda: counted.append(hot(acquire, release, seconds))) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return counted
+
+
+async def crowd_of_tasks(acquire, release, seconds, clients):
+    return await asyncio.gather(*(hot_of_tasks(acquire, release, seconds) for _ in range(clients)))
+
+
 def rss_kb():
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
@@ -219,6 +233,9 @@ def main():
         elif order == "hot":
             waits = run((hot_of_tasks if is_async else hot)(*lock(words[0], 60), float(words[1])))
             answer = waits, time.process_time() - began
+        elif order == "crowd":
+            every = run((crowd_of_tasks if is_async else crowd)(*lock(words[0], 60), float(words[1]), int(words[2])))
+            answer = every, time.process_time() - began
         elif order == "waits":
             answer = start_waits(contender, int(words[0]))
         else:

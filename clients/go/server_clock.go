@@ -81,7 +81,7 @@ func (c *serverClock) begin(ctx context.Context, r *request) error {
 	case <-ctx.Done():
 		return givenUp(ctx, r.name)
 	case <-timer.C():
-		return connectionLostf("another caller has asked the server, and waits for the reply")
+		return connectionLostf("another caller has asked the server and is waiting for the reply")
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *serverClock) readMargin(ctx context.Context, r *request) (time.Duration
 	return margin, nil
 }
 
-// knownMargin returns the margin as far as it is known.
+// knownMargin returns the last known margin.
 func (c *serverClock) knownMargin() (margin time.Duration, isFresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,6 +199,6 @@ func marginOf(reply any) time.Duration {
 	if lease == 0 || !ok {
 		return usualMargin
 	}
-	// Both are whole milliseconds, the one rounded down and the other up.
+	// Both are whole milliseconds, one rounded down and the other up.
 	return time.Duration(max(0, free-lease-1)) * time.Millisecond
 }

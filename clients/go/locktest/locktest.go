@@ -37,7 +37,7 @@ const (
 // Server is a lock server in memory. It is safe for concurrent use.
 //
 // Its methods return once every goroutine of the process is blocked: by then, the code under test has done all that it
-// does about the change. A goroutine that computes for ten seconds is not waited for again.
+// does about the change. A goroutine that is busy for ten seconds is not waited for again.
 type Server struct {
 	// Clock is the clock of the server and of all its Locks.
 	Clock *Clock

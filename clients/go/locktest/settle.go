@@ -12,7 +12,7 @@ import (
 	"example.com/serverlock"
 )
 
-// How long a goroutine may compute until it is no longer waited for.
+// How long a goroutine may be busy until it is no longer waited for.
 const patience = 10 * time.Second
 
 var (

@@ -84,7 +84,7 @@ export class Server {
 
   /**
    * The lease of each holder of the key ends now, at the server, and the next waiter gets the lock. The old holder
-   * learns of it as in production: with its next renewal, or from `verify`, `extend` or `release`.
+   * learns of it as in production: on its next renewal, or from `verify`, `extend` or `release`.
    */
   expire(key: Key): void {
     this.#commands.time.activity += 1;

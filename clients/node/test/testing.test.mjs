@@ -34,7 +34,7 @@ const kindOf = (work) => {
 
 // M1
 
-test('a manager is one of production', async () => {
+test('a manager is the same as in production', async () => {
   assert(locks instanceof errors.Locks);
   const held = await locks.lock('a', LEASE).acquire();
   assert(held instanceof errors.Held);

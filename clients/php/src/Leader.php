@@ -93,7 +93,7 @@ final class Leader
     }
 
     /**
-     * Yields the current leader, and then each change. It asks the server once every third of the lease.
+     * Yields the current leader, and then each change. It asks the server three times per lease.
      *
      * @return \Generator<int, Leadership, void, never>
      */

@@ -98,7 +98,7 @@ class Errors(unittest.TestCase):
             ("DEADLOCK", False, LockDeadlock),
             ("NOPERM no", False, LockDenied),
             ("WRONGTYPE no", False, LockBadArgument),
-            ("ERR keys 1 to 65 have more than 262144 bytes together", False, LockBadArgument),
+            ("ERR keys 1 to 65 total more than 262144 bytes", False, LockBadArgument),
         ):
             error = ReplyError(text.split()[0], text)
             self.assertEqual(kinds.is_retried(error), passes, text)

@@ -233,7 +233,7 @@ def max_hold_ends_the_renewal(stage):
     lost = driver.event("lost", hold="h")  # otherwise it would be renewed forever
     assert 5 * lease / 3000 <= lost["at"] - began, lost["at"] - began
     until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 1000))
-    assert 1 <= calls(conn, "lock.extend") <= 5  # one every third of the lease, until five of them have passed
+    assert 1 <= calls(conn, "lock.extend") <= 5  # three per lease, until five of them have passed
 
 
 @scenario("background", rules="H11")

@@ -27,7 +27,7 @@ pub struct Reading {
 /// What has happened to the clocks between two comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// By how many microseconds the wall clock was set.
+    /// How far the wall clock was set ahead or back, in microseconds.
     pub step_us: Option<i64>,
     /// How long the machine was suspended.
     pub suspended: Option<Micros>,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_no_suspend() {
+    fn a_step_is_not_a_suspend() {
         assert_eq!(seen([3 * SECOND, SECOND, SECOND]).step_us, Some(2_000_000));
         assert_eq!(seen([0, 500_000, 500_000]), Jumps { step_us: Some(-500_000), suspended: None, is_timer_off: true });
         let slew = seen([SECOND + 5_000, SECOND, SECOND]);

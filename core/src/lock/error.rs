@@ -130,14 +130,14 @@ impl fmt::Display for Error {
             Self::ShareTwice => out.write_str("ERR syntax error: SHARED and LIMIT exclude each other"),
             Self::KeyLength => out.write_str("ERR key is longer than 4096 bytes"),
             Self::KeyLengthOf(key) => write!(out, "ERR key {key} is longer than 4096 bytes"),
-            Self::KeysLength(key) => write!(out, "ERR keys 1 to {key} have more than 262144 bytes together"),
+            Self::KeysLength(key) => write!(out, "ERR keys 1 to {key} total more than 262144 bytes"),
             Self::NumKeys => {
                 out.write_str("ERR numkeys is not a whole number between 1 and 1024 that fits the arguments")
             }
             Self::SameKey { key, earlier } => write!(out, "ERR key {key} is the same as key {earlier}"),
-            Self::Cursor => out.write_str("ERR cursor is not a whole number as LOCK.SCAN returned it"),
+            Self::Cursor => out.write_str("ERR cursor is not a whole number as returned by LOCK.SCAN"),
             Self::StateName => out.write_str("ERR state is not held, expired or foreign"),
-            Self::Client => out.write_str("ERR client is not a whole number, as CLIENT ID returns it"),
+            Self::Client => out.write_str("ERR client is not a whole number as returned by CLIENT ID"),
             Self::By => out.write_str("ERR by is not waiters, wait or held"),
             Self::LeaseMissing => out.write_str("ERR syntax error: EX or PX is missing"),
             Self::LeaseTwice => out.write_str("ERR syntax error: EX or PX is given twice"),
@@ -148,7 +148,7 @@ impl fmt::Display for Error {
             }
             Self::WrongType => out.write_str("WRONGTYPE Operation against a key holding the wrong kind of value"),
             Self::Clock => {
-                out.write_str("CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted")
+                out.write_str("CLOCK the server's clock is before 2001-09-09 or after 2250: no lock is granted")
             }
             Self::Grace(left_ms) => write!(
                 out,
@@ -163,9 +163,9 @@ impl fmt::Display for Error {
             Self::BusyId => out.write_str("BUSYLOCKS 64 waits for several keys already use this id"),
             Self::BusyLocks => out.write_str("BUSYLOCKS lock.max-waiters would be exceeded by this wait"),
             Self::BusyQueue => out.write_str(
-                "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server",
+                "BUSYLOCKS attempts are already waiting without a connection for lock.max-queued keys on this server",
             ),
-            Self::NotifyWaitTooLong => out.write_str("ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY"),
+            Self::NotifyWaitTooLong => out.write_str("ERR wait is longer than 1 hour, the maximum with NOTIFY or SNOTIFY"),
             Self::Channel => out.write_str("ERR channel is not 1 to 256 bytes long"),
             Self::ChannelTwice => out.write_str("ERR syntax error: NOTIFY and SNOTIFY exclude each other"),
             Self::ChannelNeeds { option, missing } => write!(out, "ERR syntax error: {option} needs {missing}"),
@@ -189,14 +189,14 @@ impl fmt::Display for Error {
                 holders::MOST
             ),
             Self::Deadlock => out
-                .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
+                .write_str("DEADLOCK the holder of the key is waiting, directly or indirectly, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),
             Self::Replaced => out.write_str("UNBLOCKED a newer call with the same id replaced this one"),
             Self::ReadOnly => out.write_str("READONLY this server is a replica: locks change only on its master"),
             Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the client waited"),
             Self::SlotLost => out
                 .write_str("UNBLOCKED the slot of the key left this server, or is not served, while the client waited"),
-            Self::Internal => out.write_str("ERR internal error of the lock module, see the log of the server"),
+            Self::Internal => out.write_str("ERR internal error in the lock module; see the server's log"),
         }
     }
 }
@@ -219,7 +219,7 @@ mod tests {
             ),
             (
                 Error::Deadlock,
-                "DEADLOCK the holder of the key waits, itself or through others, for a lock of this client",
+                "DEADLOCK the holder of the key is waiting, directly or indirectly, for a lock of this client",
             ),
         ] {
             assert_eq!(error.to_string(), text);

@@ -43,7 +43,7 @@ fn names_that_are_too_long_together_are_refused() {
     let mut conn = server.conn();
     let mut longer = call("LOCK.MACQUIRE", &["EX", "600"]);
     longer[KEYS + 1].push('x');
-    assert_eq!(conn.execute(&longer).error(), "ERR keys 1 to 1024 have more than 262144 bytes together");
+    assert_eq!(conn.execute(&longer).error(), "ERR keys 1 to 1024 total more than 262144 bytes");
     assert_eq!(conn.int(&["DBSIZE"]), 0);
     // A release may name any keys.
     let token = take(&mut conn);

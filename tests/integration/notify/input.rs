@@ -47,11 +47,11 @@ fn every_bad_argument_is_named_and_changes_nothing() {
         (&["WAIT", "30000", "SNOTIFY", "c"], "ERR syntax error: SNOTIFY needs ID"),
         (
             &["WAIT", "3600001", "ID", "7", "NOTIFY", "c"],
-            "ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY",
+            "ERR wait is longer than 1 hour, the maximum with NOTIFY or SNOTIFY",
         ),
         (
             &["WAIT", "3600001", "ID", "7", "SNOTIFY", "c"],
-            "ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY",
+            "ERR wait is longer than 1 hour, the maximum with NOTIFY or SNOTIFY",
         ),
         (&["WAIT", "-1", "ID", "7", "NOTIFY", "c"], "ERR wait is not a whole number between 0 ms and 10 years"),
         (&["WAIT", "30000", "ID", "x", "NOTIFY", "c"], "ERR id is not a whole number of 1 to 19 digits"),

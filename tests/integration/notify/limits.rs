@@ -3,7 +3,8 @@
 use super::{waiting, Queue};
 use testkit::Reply;
 
-const BUSY: &str = "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server";
+const BUSY: &str =
+    "BUSYLOCKS attempts are already waiting without a connection for lock.max-queued keys on this server";
 
 fn ask(id: &str) -> Vec<&str> {
     vec!["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", id, "NOTIFY", "c"]

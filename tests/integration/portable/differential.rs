@@ -323,7 +323,7 @@ fn numbers_of_every_form_mean_the_same() {
 
 #[test]
 fn a_server_without_a_clock_grants_nothing() {
-    let clock = "CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted";
+    let clock = "CLOCK the server's clock is before 2001-09-09 or after 2250: no lock is granted";
     // In range: the first and the last microsecond at which a lock is granted.
     for (now_us, grants) in [
         (86_400_000_000, false),

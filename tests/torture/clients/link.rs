@@ -42,7 +42,7 @@ impl<'a> Link<'a> {
             let Some(load) = self.script.as_mut().and_then(|script| script.load(&reply)) else {
                 return Some(script::reply(reply));
             };
-            // Nothing was executed yet.
+            // Nothing has been executed yet.
             let loaded = self.send(&load)?;
             let script = self.script.as_mut()?;
             script.loaded(&loaded);
@@ -72,7 +72,7 @@ impl<'a> Link<'a> {
                 _ => return Some(reply),
             }
         }
-        Some(Reply::Error("TRYAGAIN sent from one to the other".into()))
+        Some(Reply::Error("TRYAGAIN redirected back and forth".into()))
     }
 
     /// Sends a command and closes the connection without waiting for a reply, like a client that is killed.

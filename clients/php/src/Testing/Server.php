@@ -69,8 +69,8 @@ final class Server
     }
 
     /**
-     * Until allow(), attempts for the key fail at once, those that wait too. Holders keep the lock until their lease
-     * ends, because renewals fail.
+     * Until allow(), attempts for the key, including those that are waiting, fail at once. Holders keep the lock until
+     * their lease ends, because renewals fail.
      *
      * @param string $error unavailable or denied
      */

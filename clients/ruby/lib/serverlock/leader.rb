@@ -108,7 +108,7 @@ module Serverlock
     end
   end
 
-  # Asks for the leader once every third of the lease.
+  # Asks for the leader three times per lease.
   class Observer
     # @private
     def initialize(locks, request, callback)

@@ -211,7 +211,7 @@ local function parse(command, args, at, from, has_queue)
         local missing = not wait and not cancels and 'WAIT' or not id and 'ID'
         if missing then return { err = 'ERR syntax error: ' .. notify .. ' needs ' .. missing } end
         if wait and wait > 3600000 then
-            return { err = 'ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY' }
+            return { err = 'ERR wait is longer than 1 hour, the maximum with NOTIFY or SNOTIFY' }
         end
     elseif wait and wait > 0 then
         return { err = 'ERR WAIT needs the lock module' .. (has_queue and acquires and ', or NOTIFY' or '') }
@@ -252,7 +252,7 @@ local function write(key, record, time, ms, retention)
 end
 
 local function is_clock(time) return #time[1] == 10 and time[1] < '8835955200' end
-local NO_CLOCK = 'CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted'
+local NO_CLOCK = "CLOCK the server's clock is before 2001-09-09 or after 2250: no lock is granted"
 
 -- LOCK.ACQUIRE, LOCK.RECOVER and LOCK.EXTEND: who may have the lock, and until when. Nil: part two decides, as above.
 local function take(command, keys, args, at, time)
@@ -664,7 +664,7 @@ local function acquire(call)
     local waits = queue.own and ask.wait > 0
     if waits and ask.notify == 'SNOTIFY' and not queue.score then check(bad_channel(ask.channel, lock.key)) end
     if waits and not queue.score and queue.card >= MOST_QUEUED and length(queue.key) >= MOST_QUEUED then
-        fail('BUSYLOCKS 100000 attempts already wait in the queue of this lock')
+        fail('BUSYLOCKS 100000 attempts are already waiting in the queue of this lock')
     end
     local is_next = queue.may_claim or notify(call, lock, queue) and fits(lock, ask.most, queue.ahead)
         and (queue.own or length(queue.key) == 0)
@@ -754,7 +754,7 @@ local function all(call)
         check(misused(call.command, { keys[i], keys[n + i] }))
         bytes = bytes + (acquires and #keys[i] or 0)
         if #keys[i] > 4096 and acquires then fail(('ERR key %d is longer than 4096 bytes'):format(i)) end
-        if bytes > 262144 then fail(('ERR keys 1 to %d have more than 262144 bytes together'):format(i)) end
+        if bytes > 262144 then fail(('ERR keys 1 to %d total more than 262144 bytes'):format(i)) end
         if known[keys[i]] then fail(('ERR key %d is the same as key %d'):format(i, known[keys[i]])) end
         known[keys[i]] = i
     end

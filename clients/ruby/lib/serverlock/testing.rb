@@ -43,7 +43,7 @@ module Serverlock
       end
 
       # The leases of the key's holders end now, at the server: the next waiter gets the lock, or {Locks#recover}. A
-      # holder learns of it with its next renewal, a third of its lease later, or from `verify`, `extend` or `release`.
+      # holder learns of it on its next renewal, a third of its lease later, or from `verify`, `extend` or `release`.
       # @param key [String]
       # @return [void]
       def expire(key)
@@ -62,8 +62,8 @@ module Serverlock
         @clock.settle
       end
 
-      # Until {#allow}, attempts for the key fail at once, those that wait too. Holders keep the lock until their lease
-      # ends, because renewals fail.
+      # Until {#allow}, attempts for the key, including those that are waiting, fail at once. Holders keep the lock
+      # until their lease ends, because renewals fail.
       # @param key [String]
       # @param error [Symbol] :unavailable or :denied
       # @return [void]

@@ -111,7 +111,7 @@ fn a_queue_has_at_most_100000_attempts_and_64_skipped_channels() {
             place.conn.int(&add);
         }
         let reply = place.ask(2, "c", "");
-        assert_eq!(reply.error(), "BUSYLOCKS 100000 attempts already wait in the queue of this lock");
+        assert_eq!(reply.error(), "BUSYLOCKS 100000 attempts are already waiting in the queue of this lock");
         place.waits(100, "c", "");
         assert_eq!(place.execute("LOCK.CANCEL k ID 100 NOTIFY c"), Reply::Int(1));
         place.waits(2, "c", "");

@@ -144,7 +144,7 @@ fn commands_for_several_locks_name_the_wrong_argument() {
             (&["a"], "PX 1000 SHARED", "ERR SHARED needs the lock module, or one key"),
             (&["a"], "PX 1000 SESSION", "ERR SESSION needs the lock module"),
             (&["a"], "PX 1000 BOGUS", "ERR syntax error: argument 5 is not an option of LOCK.MACQUIRE"),
-            (&names, "PX 1000", "ERR keys 1 to 65 have more than 262144 bytes together"),
+            (&names, "PX 1000", "ERR keys 1 to 65 total more than 262144 bytes"),
         ] {
             let reply = all(place, "ACQUIRE", locks, rest);
             assert!(reply.error().starts_with(error), "{locks:?} {rest}: {reply:?}");

@@ -54,7 +54,7 @@ class MemoryServer(Generic[L]):
     def expire(self, key: Key) -> None:
         """The lease of each holder of the key ends now, at the server, and the next waiter gets the lock.
 
-        The old holder learns of it as in production: with its next renewal, a third of the lease later at most, or from
+        The old holder learns of it as in production: on its next renewal, a third of the lease later at most, or from
         `verify`, `extend` or `release`.
         """
         with self._clock.mutex:

@@ -148,7 +148,7 @@ fn part_of(name: &str) -> Result<Run> {
 fn hand_off_lines() -> Result<()> {
     let Run { name, rows, .. } = part_of("hot lock")?;
     let p99 = medians(&rows, |_| true, |row| Some(number(row, "p99_us")? / 1_000.0));
-    lines("latency.svg", "A hot lock: 99 % wait no longer than, ms", "clients that want the lock", &name, &p99)?;
+    lines("latency.svg", "A hot lock: 99% wait no longer than, ms", "clients that want the lock", &name, &p99)?;
     let cpu = medians(&rows, |_| true, cpu_us);
     lines("hot-cpu.svg", "A hot lock: server CPU of a hand-off, µs", "clients that want the lock", &name, &cpu)?;
     let Run { name, rows, .. } = part_of("crowd")?;

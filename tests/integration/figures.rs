@@ -41,7 +41,7 @@ fn is_measured(conn: &mut Conn) -> bool {
     is_it
 }
 
-/// Asserts a difference of at most 5 %.
+/// Asserts a difference of at most 5%.
 fn assert_near(measured: i64, documented: i64, what: &str) {
     assert!((measured - documented).abs() * 20 <= documented, "{what}: measured {measured}, documented {documented}");
 }

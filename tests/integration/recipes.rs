@@ -197,7 +197,7 @@ fn redis_and_sql_fence_an_earlier_holder() {
 
 /// Processes a customer's jobs, one per line of input; a slow job prints a line, and ends when it reads another line.
 const CUSTOMER: &str = "
-from customer import submit, work_off
+from customer import submit, drain
 def handle(job, token):
     name = job.decode()
     client.rpush('log', f'{name} begins')
@@ -205,7 +205,7 @@ def handle(job, token):
     client.rpush('log', f'{name} ends')
 while line := hear():
     verb, customer, argument = line.split()
-    say(submit(client, customer, argument) if verb == 'submit' else work_off(client, locks, customer, int(argument), handle))
+    say(submit(client, customer, argument) if verb == 'submit' else drain(client, locks, customer, int(argument), handle))
 ";
 
 #[test]

@@ -11,7 +11,7 @@ import (
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Clock stands still until the test moves it. Leases, waits, renewals and pauses are counted on it.
+// Clock stands still until the test moves it. Leases, waits, renewals and pauses are measured by it.
 type Clock struct {
 	moving sync.Mutex
 
@@ -26,11 +26,12 @@ func newClock() *Clock { return &Clock{} }
 // Now returns the server's time.
 func (c *Clock) Now() time.Time { return epoch.Add(c.read()) }
 
-// Advance moves the clock. All that falls due meanwhile happens in the order of its time: renewals, the ends of leases
-// and of waits, and what the code under test does about them. Advance returns once every goroutine is blocked.
+// Advance moves the clock. Everything that falls due in the meantime happens in chronological order: renewals, the ends
+// of leases and of waits, and what the code under test does about them. Advance returns once every goroutine is
+// blocked.
 func (c *Clock) Advance(span time.Duration) {
 	if span < 0 {
-		panic("locktest: a clock does not go back")
+		panic("locktest: a clock cannot go backwards")
 	}
 	c.moving.Lock()
 	defer c.moving.Unlock()

@@ -75,7 +75,7 @@ local function misused(command, keys)
     else
         return { err = 'ERR key has a brace but no hash tag, so it has no queue' }
     end
-    return { err = 'ERR queue is not the key with :queue:{key} behind it, or :queue where the key has a hash tag' }
+    return { err = 'ERR queue is not the key followed by :queue:{key}, or :queue where the key has a hash tag' }
 end
 
 -- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, which a release ignores. Nil: part two decides. The second
@@ -837,7 +837,7 @@ end
 
 if is_script then
     local command, run, least, most = meaning(name or '')
-    if not run then return { err = 'ERR function is not lock_acquire or another one of lock.lua' } end
+    if not run then return { err = 'ERR function is not lock_acquire or another lock.lua function' } end
     return wrong_call(command, run, KEYS, #ARGV - 1, least, most) or decide(run, command, KEYS, ARGV, 2, time, queued)
 end
 

@@ -150,7 +150,7 @@ class OnceTest < LockTest
     %i[wait session details at_least].each { |name| assert_raises(ArgumentError, name) { once(name => 1) } }
   end
 
-  def test_the_time_is_asked_again_after_a_long_block
+  def test_the_time_is_read_again_after_a_long_block
     { 500 => false, 601 => true }.each do |by, is_kept|
       once("job #{by}") { |held| age(held, by:, off: -20) }
       assert_equal is_kept, kept?("job #{by}")

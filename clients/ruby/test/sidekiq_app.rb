@@ -11,7 +11,7 @@ Redis.silence_deprecations = true # Sidekiq's own
 Sidekiq.configure_server { |config| config.options[:poll_interval_average] = 1 }
 Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new(url: ENV.fetch("REDIS_URL"))))
 
-# Reports when it runs, and continues until it may end.
+# Reports when it runs, and keeps running until the test stops it.
 class Slow
   include Sidekiq::Worker
 

@@ -165,7 +165,8 @@ async fn begun(engine: &Arc<Engine>, hold: &Arc<Hold>, schedule: &Schedule, esti
     let period = schedule.period;
     let margin =
         if hold.is_portable() { USUAL_MARGIN } else { engine.resources.clock.read_margin(hold.request.key()).await };
-    // The server granted it between two moments. If a kept lease had to end first, its window has ended by the later.
+    // The server granted it between two moments. If a kept lease had to end first, its window has ended by the later
+    // of the two.
     let tick = tick_at(estimate.server_at(hold.granted), period);
     let granted = estimate.server_at(hold.requested).saturating_sub(estimate.doubt);
     let is_recovery =
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_is_asked_again_after_a_long_body() {
+    async fn the_time_is_read_again_after_a_long_body() {
         let second = Duration::from_secs(1);
         for (takes, fails, is_kept) in [
             (DRIFTS.saturating_sub(second), false, false),
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_is_asked_again_after_a_slow_reply() {
+    async fn the_time_is_read_again_after_a_slow_reply() {
         let server = FakeServer::new();
         let engine = server.engine();
         let (hold, mut run) = begins(&engine, scheduled(HOUR, true)).await;

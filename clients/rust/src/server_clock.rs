@@ -428,7 +428,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_is_asked_again_after_a_slow_reply_and_the_better_answer_counts() {
+    async fn the_time_is_read_again_after_a_slow_reply_and_the_better_answer_counts() {
         for (spans, doubt, asked) in
             [(&[500][..], 250, 1), (&[502], 0, 2), (&[800, 1200], 400, 3), (&[1200, 800], 400, 3)]
         {

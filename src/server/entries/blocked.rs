@@ -41,7 +41,7 @@ pub unsafe extern "C" fn on_reply(
 /// in the middle of anything.
 ///
 /// # Safety
-/// Called by the server with a letter of the module.
+/// Called by the server with a letter that the module created.
 pub unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, letter: *mut libc::c_void) {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };

@@ -3,11 +3,11 @@ from serverlock import LockLost, LockTimeout
 
 def submit(client, customer, job):
     client.rpush(f"{{customer:{customer}}}:jobs", job)
-    # Then notify a worker by any means: it calls work_off.
+    # Then notify a worker by any means: it calls drain.
 
 
-def work_off(client, locks, customer, most_s, handle):
-    """Does a customer's jobs in order, one at a time across all workers. False: ask again."""
+def drain(client, locks, customer, most_s, handle):
+    """Does a customer's jobs in order, one at a time across all workers. False: try again."""
     lock, jobs = f"{{customer:{customer}}}:lock", f"{{customer:{customer}}}:jobs"
     try:
         # Wait for the active worker, even if it will do this job too: it may already have seen an empty list.

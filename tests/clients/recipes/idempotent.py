@@ -2,7 +2,7 @@ from serverlock import LockLost, LockTimeout
 
 
 class Busy(Exception):
-    """Another call with this key is running, or ran when this one was too slow: ask again."""
+    """Another call with this key is running, or ran when this one was too slow: try again."""
 
 
 def once(client, locks, key, most_s, keep_s, work):
@@ -12,7 +12,7 @@ def once(client, locks, key, most_s, keep_s, work):
         return result
     try:
         with locks.lock(lock, min(5, most_s), wait=10, max_hold=most_s) as held:
-            if (result := client.get(kept)) is not None:  # it came while this call waited
+            if (result := client.get(kept)) is not None:  # it arrived while this call was waiting
                 return result
             result = work(held.token)
             held.fenced("SET", kept, result, "EX", keep_s)  # in one step with the check that the lock is held

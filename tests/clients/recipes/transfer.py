@@ -12,7 +12,7 @@ return 1
 
 
 def transfer(client, locks, source, target, most_s, decide):
-    """Moves the amount that `decide` computes from two balances, with both accounts locked. False: ask again."""
+    """Moves the amount that `decide` computes from two balances, with both accounts locked. False: try again."""
     accounts = [f"{{bank}}:{name}" for name in (source, target)]
     keys = [f"{account}:lock" for account in accounts]
     try:

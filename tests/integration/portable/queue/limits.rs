@@ -9,7 +9,7 @@ use testkit::{project_file, until, Reply, Server};
 fn a_wrong_queue_is_refused_and_changes_nothing() {
     in_each_way(|place| {
         for (keys, error) in [
-            (&["k", "k:queue"][..], "ERR queue is not the key with :queue:{key} behind it"),
+            (&["k", "k:queue"][..], "ERR queue is not the key followed by :queue:{key}"),
             (&["k{x}", "k{x}:queue:{k{x}}"], "ERR queue is not the key"),
             (&["k{x", "k{x:queue"], "ERR key has a brace but no hash tag, so it has no queue"),
             (&["k{}x{y}", "k{}x{y}:queue"], "ERR key has a brace but no hash tag"),

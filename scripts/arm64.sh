@@ -2,7 +2,7 @@
 # Checks, builds and tests the module for 64-bit ARM on another machine: `make lint`, `make package`, `make test-arm64`.
 #
 #   arm64.sh check             check that it compiles; needs rustup, but no compiler for ARM
-#   arm64.sh build OPTIONS...  build with the OPTIONS of cargo; CARGO_ENCODED_RUSTFLAGS and CFLAGS apply
+#   arm64.sh build OPTIONS...  build with cargo's OPTIONS; CARGO_ENCODED_RUSTFLAGS and CFLAGS apply
 #   arm64.sh tools             install Rust's standard library and binutils for it, for use with another linker
 #   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #

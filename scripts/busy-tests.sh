@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs every test with a bound on time TIMES=50 times alongside busy loops, two for each core, and prints how often each
-# failed. Exits non-zero if one did. It takes a long time: PIECE=2/5 runs the second of five pieces, and arguments
+# Runs every test with a bound on time TIMES=50 times alongside busy loops, two for each core, and prints how many times
+# each failed. Exits non-zero if one did. It takes a long time: PIECE=2/5 runs the second of five pieces, and arguments
 # select the tests whose names contain one of them.
 #
 # tests/fixtures/bounds.txt lists these tests, and tests/testkit/src/bound.rs checks that it does. The last piece, or
@@ -65,7 +65,7 @@ for ((loop = 0; loop < loops; loop++)); do
 done
 
 : >"$output.failed"
-echo "busy-tests: $(grep -c . <<<"$tests" || true) tests, $times times, beside $loops loops"
+echo "busy-tests: $(grep -c . <<<"$tests" || true) tests, $times times, alongside $loops loops"
 for ((round = 1; round <= times; round++)); do
     for binary in $binaries; do
         names=$(echo "$tests" | sed -n "s/^$binary //p")

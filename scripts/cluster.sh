@@ -32,7 +32,7 @@ if [ "$port" -lt 1024 ] || [ "$port" -gt 55530 ]; then fail "PORT is between 102
 ports=$(seq "$port" $((port + 5)))
 
 if [ -n "${CLUSTER_DIR:-}" ]; then
-    mkdir "$CLUSTER_DIR" || fail "CLUSTER_DIR has to be a folder that is not there yet"
+    mkdir "$CLUSTER_DIR" || fail "CLUSTER_DIR has to be a folder that does not exist yet"
     dir=$(cd "$CLUSTER_DIR" && pwd -P)
 else
     dir=$(cd "$(mktemp -d)" && pwd -P)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs what other projects wrote to test their locks against our adapters of those locks: `make compat`.
+# Runs the tests that other projects wrote for their locks against our adapters for those locks: `make compat`.
 #
 #   scripts/compat.sh                  all rows of the table in docs/TESTING.md
 #   scripts/compat.sh redis-py symfony some of them
 #
 # Each row prints one line. Their tests are fetched from package registries into target/clients/compat, and their
 # sources change only in the lines that import their lock or name a server. scripts/compat/ROW.excluded lists the tests
-# that cannot hold here, with the reasons; scripts/compat/row.py counts.
+# that cannot pass here, with the reasons; scripts/compat/row.py counts.
 #
 # If a tool is missing, one line says so, and the row fails.
 set -euo pipefail
@@ -118,7 +118,7 @@ row_symfony() {
         { missing symfony "Debian's source of symfony $version"; return 1; }
     fresh symfony && tar -xJf "$archive" -C "$target/symfony" --strip-components=1 --wildcards \
         '*/Component/Lock/Tests/Store/*' || return 1
-    # The counts are those of a series, which gets only fixes.
+    # The counts are those of a release series, which gets only fixes.
     # shellcheck disable=SC2016 # row.py sets RESULT
     TESTS=$tests "$here/row.py" symfony "$(cut -d . -f 1,2 <<<"$version")" sh -c 'phpunit --no-configuration --do-not-cache-result \
         --bootstrap "$0/bootstrap.php" --log-junit "$RESULT" "$0"' "$here/symfony"
@@ -163,7 +163,7 @@ row_redislock() {
 }
 
 # Their tests are in the package itself, and build mutexes from its fields: the functions that do are replaced, and one
-# field has another name. Left out are TestMutexQuorum, which needs several servers, and TestScripts_Hash.
+# field has another name. TestMutexQuorum, which needs several servers, and TestScripts_Hash are left out.
 row_redsync() {
     local version=4.18.1 source file=$target/redsync/mutex_test.go
     source=$(go_module redsync github.com/go-redsync/redsync/v4 "v$version") && fresh redsync &&

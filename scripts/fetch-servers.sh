@@ -92,7 +92,7 @@ EOF
     chmod +x "$servers/$name/server"
 }
 
-# Uses suites of Debian that the system does not use, with lists of its own: the system's apt stays as it is.
+# Uses Debian suites that the system does not use, with separate package lists: the system's apt stays as it is.
 suites() {
     [ ! -d "$work/apt" ] || return 0
     mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"

@@ -76,7 +76,7 @@ if [ -n "$missing" ]; then
     newer=$(echo "$missing" | sed 's/libclang1-14 libclang-common-14-dev/libclang-dev/')
     # The package lists may be missing or old; an unreachable source does no harm.
     if ! add "$missing" 2>/dev/null; then
-        $sudo apt-get update -qq </dev/null >&2 || say "apt-get update had errors; going on"
+        $sudo apt-get update -qq </dev/null >&2 || say "apt-get update had errors; continuing"
         add "$missing" || { [ "$newer" != "$missing" ] && add "$newer"; } || {
             say "apt-get could not install:$missing"
             exit 1

@@ -11,10 +11,10 @@
 # For this machine and, if it can be built, for 64-bit ARM (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out. COMPLETE=1,
 # for a release, fails if anything would be left out, or would need a newer glibc than necessary.
 #
-# The same commit and compiler give the same bytes, in any folder and target folder: timestamps are the commit's (or
-# SOURCE_DATE_EPOCH), and they contain no path of this machine. `make reproducible` shows it. Built with cargo-zigbuild,
-# they run with glibc 2.17 (2012) and later; otherwise, or with ZIG=0, they may need the glibc of this machine. The
-# environment can name a MAINTAINER of the package, and a prebuilt MODULE and LOCK_TOP, as the tests do.
+# The same commit and compiler produce the same bytes, in any folder and target folder: timestamps are the commit's (or
+# SOURCE_DATE_EPOCH), and they contain no path of this machine. `make reproducible` shows this. Built with
+# cargo-zigbuild, they run with glibc 2.17 (2012) and later; otherwise, or with ZIG=0, they may need the glibc of this
+# machine. The environment can name a MAINTAINER of the package, and a prebuilt MODULE and LOCK_TOP, as the tests do.
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
@@ -110,7 +110,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# split: separates the debug information. Function names stay (perf, gdb and core dumps are readable at once; 0.2 MB);
+# split: separates the debug information. Function names stay (perf, gdb and core dumps are readable; 0.2 MB);
 # file names and lines, 11 MB, go into a separate file, which gdb and addr2line find by the build ID.
 split() {
     so=$work/$triple/libredis_lock.so
@@ -206,7 +206,7 @@ needs() {
         case $library in
         libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;
         libgcc_s.so.1) libgcc=", libgcc-s1 (>= $(newest GCC))" ;;
-        *) die "$library is needed: which package has it is not known here" ;;
+        *) die "$library is needed, but this script does not know which package has it" ;;
         esac
     done
     echo "$libc$libgcc"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lets Porcupine (tests/porcupine) judge the histories in a folder, after the tests of its model. Exits non-zero if a
+# Has Porcupine (tests/porcupine) judge the histories in a folder, after the tests of its model. Exits non-zero if a
 # history has no order. Without Go it says so and succeeds.
 #
 #   scripts/porcupine.sh target/histories

@@ -6,7 +6,7 @@
 #   scripts/prove.sh NAME ...    some of them
 #   KEEP=1 scripts/prove.sh      also keeps the counterexamples in tests/tla/counterexamples
 #
-# Needs Java 17 or later, and Maven to fetch TLC into target/tla. The output of TLC stays there.
+# Needs Java 17 or later, and Maven to fetch TLC into target/tla. TLC's output stays there.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

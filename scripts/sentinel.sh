@@ -69,7 +69,7 @@ announced_master=$1 announced="$1 $2 $3"
 
 dir=${SENTINEL_DIR:-.data/sentinel-$master}
 mkdir -p "$(dirname "$dir")"
-mkdir "$dir" || fail "the folder for the data is there already"
+mkdir "$dir" || fail "the folder for the data already exists"
 dir=$(cd "$dir" && pwd)
 
 stop_all() {

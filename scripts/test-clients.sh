@@ -298,7 +298,7 @@ for language in $languages; do
     [ "$(cat "$target/$language.$verdicts" 2>/dev/null)" = passed ] || failed="$failed $language"
 done
 if [ -n "$failed" ]; then
-    # Other languages have printed much since then.
+    # Other languages have printed a lot since then.
     for language in $failed; do
         echo "== $language failed:"
         tail -n 150 "$target/$language.log"

@@ -2,7 +2,7 @@
 # Runs the integration tests on every server in .servers/ and on the installed one, and writes a table to
 # docs/SERVERS.md. Fails when a test failed or a server took too long.
 #
-# One build of module and tests is used for all. From the environment:
+# A single build of the module and the tests is used for all. From the environment:
 #   MATRIX_SERVERS  names under .servers/ (and redis-server, the one in the PATH); by default all of them. The table
 #                   keeps the last results of the others, which are in .servers/results
 #   MATRIX_TESTS    only tests whose name contains this; the table is then printed, not written

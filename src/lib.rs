@@ -1,6 +1,6 @@
 //! A Redis and Valkey module that makes locking a native server command.
 //!
-//! It is built as `libredis_lock.so` and loaded by a server. The crate `redis_lock_core` decides everything and needs
+//! It is built as `libredis_lock.so` and loaded by a server. The `redis_lock_core` crate decides everything and needs
 //! no server; this crate connects it to one. Each layer depends only on those to its right: `load -> commands -> server
 //! -> driver -> engine -> lock`.
 //!

@@ -12,7 +12,7 @@ public class Report {
                 .run(held -> {
                     System.out.println("working, token " + held.token());
                     for (int step = 0; step < 10; step++) Thread.sleep(1000); // interrupted if the lock is lost
-                }); // throws LockLostException then
+                }); // then throws LockLostException
         locks.close();
         client.close();
     }

@@ -5,7 +5,7 @@ import { metrics } from '@opentelemetry/api';
 export function telemetry() {
   const meter = metrics.getMeter('serverlock');
   const waited = meter.createHistogram('lock.wait.duration', { unit: 'ms', description: 'How long attempts took' });
-  const held = meter.createHistogram('lock.hold.duration', { unit: 'ms', description: 'How long until their release' });
+  const held = meter.createHistogram('lock.hold.duration', { unit: 'ms', description: 'How long locks were held' });
   const lost = meter.createCounter('lock.lost', { description: 'Locks that were lost while they were held' });
   return {
     granted: (key, ms) => waited.record(ms, { 'lock.outcome': 'granted' }),

@@ -9,5 +9,5 @@ const locks = new Locks(client); // one for each Redis client in the application
 await locks.lock('report', 10_000, { wait: 60_000 }).run(async (signal, held) => {
   console.log('working, token', held.token);
   for (let step = 0; step < 10 && !signal.aborted; step += 1) await new Promise((resolve) => setTimeout(resolve, 1000));
-}); // rejects with LockLostError if the lock was lost meanwhile
+}); // rejects with LockLostError if the lock was lost in the meantime
 client.destroy();

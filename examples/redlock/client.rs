@@ -15,15 +15,15 @@
 //! # What it does not provide
 //!
 //! - **No fencing.** Each server issues its own tokens, and none of them grows with each holder of the lock as a whole.
-//!   Storage cannot detect a late writer with them. A lock on one server has such a token; if work past the lease would
-//!   do harm, use that.
+//!   Storage cannot use them to detect a late writer. A lock on one server has such a token; if work past the lease
+//!   would do harm, use that.
 //! - **It depends on time.** Every server's clock has to run about as fast as the client's. If one is set forward, or
 //!   the client sleeps between the last check of [`Guard::validity`] and its work, two clients can hold the lock.
 //! - **It depends on memory.** A server that forgets a grant in a restart, or a replica that takes over without it, can
 //!   create a second majority. Use `appendonly yes` with `appendfsync always`, or keep a restarted server out of it for
 //!   the longest lease (`lock.failover-grace-ms` does that). Use no replicas.
-//! - A server that recovers from a long stall can execute a command that its client has given up. The release follows
-//!   that command on the same connection, if it still exists; otherwise the lease ends the grant.
+//! - A server that recovers from a long stall can execute a command that its client has given up on. The release
+//!   follows that command on the same connection, if it still exists; otherwise the lease ends the grant.
 
 use redis::{cmd, Client, Cmd, Connection, FromRedisValue, RedisResult};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -154,8 +154,8 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// How long it is still held, by this client's clock. Work must end before it is zero, when the lock is no longer
-    /// held.
+    /// How long it is still held, by this client's clock. Work must end before this reaches zero: after that, the
+    /// lock is no longer held.
     #[must_use]
     pub fn validity(&self) -> Duration {
         self.valid_until.saturating_duration_since(Instant::now())

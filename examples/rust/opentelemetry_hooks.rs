@@ -1,4 +1,4 @@
-//! Locks as OpenTelemetry metrics: `Options::new().hooks(hooks(&meter))`. Needs the crate opentelemetry.
+//! Locks as OpenTelemetry metrics: `Options::new().hooks(hooks(&meter))`. Needs the opentelemetry crate.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;

@@ -10,5 +10,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         held.check()?; // before each step: an error if the lock is no longer held
         thread::sleep(Duration::from_secs(1));
     }
-    Ok(held.release()?) // an error if the lock was lost meanwhile
+    Ok(held.release()?) // an error if the lock was lost in the meantime
 }

@@ -6,7 +6,7 @@
 COMMAND gets the server's port in PORT. It writes JUnit's XML to the file that RESULT names, or prints the lines of
 `go test -json`.
 
-ROW.excluded names the tests that cannot hold here, below the reason; `*` stands for any text. They run too, and must
+ROW.excluded names the tests that cannot pass here, below the reason; `*` stands for any text. They run too, and must
 fail: one that passes no longer belongs there. All others must pass. The counts must equal those of the row in
 docs/TESTING.md, so a suite that runs nothing fails.
 """

@@ -2,8 +2,8 @@
 //!
 //! Sets a new lease, counted from now, on several locks that one grant still holds: on all of them or on none.
 //!
-//! Reply: 1, or 0 if any of the grants has ended; then nothing has changed. Errors: `ERR`, `WRONGTYPE`, `CLOCK`,
-//! `GRACE`, `NOREPLICAS`. O(k) in the keys.
+//! Reply: 1, or 0 if any of the grants has ended, in which case nothing has changed. Errors: `ERR`, `WRONGTYPE`,
+//! `CLOCK`, `GRACE`, `NOREPLICAS`. O(k) in the keys.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 /// Why a waiter cannot have all of its keys.
 enum Obstacle {
-    /// This server does not serve one of them, for example while a slot moves.
+    /// This server does not serve one of them, for example while a slot is moving.
     SlotLost,
     /// It cannot have this key.
     Lock(Blocked),

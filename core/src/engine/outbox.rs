@@ -1,5 +1,5 @@
-//! Holds answers to clients that waited until they are sent. Each event-loop iteration sends a bounded number, so that
-//! answering thousands of clients does not delay others.
+//! Holds the answers to clients that waited, until they are sent. Each event-loop iteration sends a bounded number, so
+//! that answering thousands of clients does not delay others.
 
 #[cfg(feature = "model")]
 mod canonical;

@@ -1,6 +1,6 @@
 //! How long attempts waited: cumulative histograms of the waits that ended with the lock and of the others.
 //!
-//! An attempt counts once, when its wait has ended for good: an interrupted wait counts from the first command on, and
+//! An attempt counts once, when its wait has ended for good: an interrupted wait counts from the first command, and
 //! has not ended while the place is reserved. A wait that ends in the middle of a command is noted and counted at the
 //! end of the entry from the server, which reads the clock once for all of them.
 

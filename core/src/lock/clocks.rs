@@ -27,7 +27,7 @@ pub struct Reading {
 /// What has happened to the clocks between two comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// How far the wall clock was set ahead or back, in microseconds.
+    /// How far the wall clock was set forward or back, in microseconds.
     pub step_us: Option<i64>,
     /// How long the machine was suspended.
     pub suspended: Option<Micros>,

@@ -1,7 +1,7 @@
 //! Safety across failover: when a server may grant locks.
 //!
 //! A server that has just started or become master may not know about locks granted earlier. It grants none until any
-//! such lock has expired. A master that stalled, or whose clock was set, may have been replaced without noticing it. It
+//! such lock has expired. A master that stalled, or whose clock was set, may have been replaced without noticing. It
 //! grants none until its replicas have answered again.
 
 mod settings;

@@ -4,7 +4,7 @@ use super::time::UnixMicros;
 
 /// How long an expired holder stays in a set if the retention is unlimited.
 const HOLDER_STAYS_MS: u64 = 60_000;
-/// The least time that an unclaimed grant stays in its key.
+/// The minimum time that an unclaimed grant stays in its key.
 const UNCLAIMED_STAYS_MS: u64 = 60_000;
 
 /// How long an expired lock stays in its key for recovery.

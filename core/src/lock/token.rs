@@ -97,7 +97,7 @@ impl Tokens {
     /// The token of a grant at `now` in a key that holds `in_key`.
     ///
     /// A token more than a day ahead of the clock affects only its key: if it advanced the server's tokens, one forged
-    /// value would make every later token useless. After the last valid token the key's tokens begin again at the
+    /// value would make every later token useless. After the last valid token the key's tokens start again from the
     /// clock, because nobody could release a grant with a token that is not valid.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
         let own = Token(now.0.max(self.last.saturating_add(1)).min(Token::MAX));

@@ -92,7 +92,7 @@ impl Run {
     }
 
     fn do_step(&mut self, step: &Step) -> String {
-        // A client that waits or has not read its answer makes no other request.
+        // A client that is waiting or has not read its answer makes no other request.
         let is_busy = |client: u64| {
             let world = self.node.world.borrow();
             world.blocked.contains(&Blocked(client)) || world.letters.iter().any(|(to, _)| *to == Blocked(client))

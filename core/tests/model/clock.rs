@@ -24,7 +24,7 @@ fn after_a_clock_step_nothing_is_granted_until_the_replicas_are_checked() {
     node.event(|entry| entry.tick());
     let token = acquire(&node, b"held").unwrap();
     for (name, ahead) in [(b"1", 2), (b"2", -2)] {
-        // No tick comes in between: the next command has to notice the step.
+        // No tick happens in between: the next command has to notice the step.
         let wall = node.world.borrow().wall.0.checked_add_signed(ahead * 1_000_000).unwrap();
         node.world.borrow_mut().wall = UnixMicros(wall);
         let extended = node.command(1, |entry| entry.extend(b"held", token, seconds(30)));

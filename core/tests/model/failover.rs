@@ -38,7 +38,7 @@ struct Condition {
     notices_clock: bool,
     /// Whether acknowledgements from before it stalled are ignored.
     only_new_answers: bool,
-    /// How often the master may be stopped and its clock set back.
+    /// How many times the master may be stopped and its clock set back.
     stalls: u8,
     clock_steps: u8,
     /// By how much its clock is set back.

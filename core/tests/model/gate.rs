@@ -327,7 +327,7 @@ fn a_misconfiguration_is_logged_once_each_time_it_arises() {
     assert_logged(1);
     run(&node, 30);
     assert_logged(0);
-    // The misconfiguration is gone, and comes back.
+    // The misconfiguration goes away, then comes back.
     set_grace(&node, None);
     run(&node, 11);
     set_grace(&node, Some(misconfigured));

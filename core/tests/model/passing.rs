@@ -153,7 +153,7 @@ fn a_lost_grant_that_succeeded_nobody_is_released() {
     assert!(node.fire());
     assert!(!node.world.borrow().keys.contains_key(&place(b"k")));
     assert_eq!(count(&node, Counter::Undelivered), 1);
-    // The attempt has its place again.
+    // The attempt has its place back.
     let newcomer = node.command(3, |entry| entry.acquire(b"k", &alone(5, 0)));
     assert!(matches!(newcomer, Ok(Outcome::Granted(_))), "a reserved place alone blocks nobody");
 }
@@ -177,7 +177,7 @@ fn a_lost_shared_grant_passes_only_to_a_waiter_that_fits_the_others() {
 }
 
 #[test]
-fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
+fn a_replica_never_passes_on_a_lost_grant() {
     for is_lost_before in [true, false] {
         let node = node();
         let token = hold(&node, 1, b"k", &alone(5, 0));

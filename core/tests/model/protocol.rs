@@ -31,7 +31,7 @@ const KEY: &[u8] = b"door";
 const NEVER: Micros = Micros(u64::MAX);
 const HOUR: Micros = Micros(3_600 * SECOND.0);
 
-/// How often something may happen.
+/// How many times something may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     pub crashes: u8,
@@ -155,7 +155,7 @@ impl Protocol {
         Self { scope, facts: Arc::new(std::array::from_fn(|_| AtomicU64::new(0))) }
     }
 
-    /// How often this happened, over all states.
+    /// How many times this happened, over all states.
     pub fn count(&self, fact: Fact) -> u64 {
         self.facts[fact as usize].load(Ordering::Relaxed)
     }

@@ -140,7 +140,7 @@ fn an_evicted_lock_stays_taken_until_its_last_holder_ends() {
 }
 
 #[test]
-fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
+fn an_attempt_whose_grant_was_lost_gets_its_place_back_once() {
     for names in [K, K_AND_X] {
         let node = node();
         let token = hold(&node, 1, b"k", &alone(5, 0));
@@ -156,8 +156,8 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
         settle(&node);
         assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of a client that came before it lost its grant");
 
-        // Others took the attempt's lock away, and it already waits again when its grant is lost: it keeps its new
-        // place.
+        // Others took the attempt's lock away, and it is already waiting again when its grant is lost: it keeps its
+        // new place.
         let node = crate::asks::node();
         let token = hold(&node, 1, b"k", &alone(5, 0));
         wait(&node, 2, names, &named(7, alone(5, 9)));
@@ -243,7 +243,7 @@ fn a_session_that_was_renewed_elsewhere_or_forgotten_ends_no_lock() {
         settle(&node);
         assert_eq!(ends_at(&node, b"k"), Some(START.after(seconds(ends_s))));
     }
-    // A demotion forgets sessions whose connections are still there.
+    // A demoted server forgets sessions whose connections are still open.
     let node = node();
     hold(&node, 4, b"k", &in_session(alone(60, 0)));
     demoted(&node, Token::LAST);

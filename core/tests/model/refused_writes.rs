@@ -21,8 +21,8 @@ fn allow(node: &Node) {
 #[test]
 fn a_refused_write_is_tried_again_and_holds_up_no_other_key() {
     let node = node();
-    // There is a lock that becomes free, a lock whose grant is lost, and a lock that ends with its connection. The
-    // write of each is refused, beside another lock's write that is not.
+    // There is a lock that becomes free, a lock whose grant is lost, and a lock that ends with its connection. Each
+    // one's write is refused, alongside another lock's write that is not.
     for name in [b"a", b"b"] {
         hold(&node, 1, name, &alone(5, 0));
     }

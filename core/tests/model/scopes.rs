@@ -1,4 +1,4 @@
-//! The scopes in which the protocol is checked: the participants, and how often each thing may go wrong.
+//! The scopes in which the protocol is checked: the participants, and how many times each thing may go wrong.
 
 use crate::check::{self, is_large};
 use crate::clients::Kind;

@@ -91,7 +91,7 @@ fn the_release_of_the_last_lock_grants_all_of_several() {
         } else {
             assert_eq!(node.command(1, |entry| entry.release(b"a", token)), Ok(Release::InTime));
         }
-        // This does not wait until a timer fires: meanwhile others would be refused the lock, and nobody would have it.
+        // This does not wait for a timer: in the meantime others would be refused the lock, and nobody would have it.
         let world = node.world.borrow();
         assert!(world.keys.contains_key(&(0, b"a".to_vec())) && world.keys.contains_key(&(0, b"b".to_vec())));
         drop(world);

@@ -15,7 +15,7 @@ import (
 	"example.com/serverlock/redigo"
 )
 
-// What redsync's tests expect of their own files: a test case for each client library, and what they read from the
+// What redsync's tests expect from their own files: a test case for each client library, and what they read from the
 // server. One server replaces theirs, with a database for each library. LOCK.CHECK replaces the comparison of the key's
 // value with the mutex's, and the number of pools is only the number of mutexes.
 

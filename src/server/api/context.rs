@@ -255,8 +255,8 @@ impl<'a> Arg<'a> {
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         let mut length = 0;
-        // SAFETY: the string is an argument of the running entry, which outlives 'a, and does not change meanwhile; the
-        // server gives its address and length.
+        // SAFETY: the string is an argument of the running entry, which outlives 'a, and does not change in the
+        // meantime; the server gives its address and length.
         unsafe {
             let bytes = (api().string_ptr_len)(self.string, &raw mut length);
             std::slice::from_raw_parts(bytes.cast(), length)

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 /// The caller of a command.
 pub enum Reader<'a> {
-    /// A caller that may do everything: the server does not report permissions (before 7.0), or the command has no
+    /// A caller that may do anything: the server does not report permissions (before 7.0), or the command has no
     /// user, such as a command from the master or another module.
     Everything,
     /// A caller with its user's permissions.

@@ -85,8 +85,8 @@ pub unsafe extern "C" fn run<C: Command>(
 }
 
 /// Whether a command may run. On a replica, or while the server is loading, a write command runs only to report the
-/// positions of its keys. Neither a master nor an AOF sends LOCK.* commands, only effects. A command that comes from
-/// there anyway was granted at another time, under other settings, and would be granted again.
+/// positions of its keys. Neither a master nor an AOF sends LOCK.* commands, only effects. A command that arrives
+/// from one of them anyway was granted at a different time, under different settings, and would be granted again.
 fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
     let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
     let refused = |source| {

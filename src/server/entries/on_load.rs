@@ -199,7 +199,7 @@ pub fn log_loaded(context: &Context, name: &str, has_arguments: bool) {
     }
 }
 
-/// Whether a client loads the module into a running server: when the server starts there are no clients yet.
+/// Whether a client is loading the module into a running server: when the server starts, there are no clients yet.
 fn is_running(context: &Context) -> bool {
     let clients = context.server_info(c"clients", c"connected_clients");
     clients.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)

@@ -104,7 +104,7 @@ impl Facts {
         self.0.borrow().version.is_some_and(Version::can_be_unblocked)
     }
 
-    /// The facts, not older than [`AGE`].
+    /// The facts, no older than [`AGE`].
     #[inline]
     fn current(&self, context: &Context, settings: &Settings) -> Ref<'_, Known> {
         let known = self.0.borrow();

@@ -6,8 +6,8 @@ use crate::server::api::context::{Arg, Context};
 use crate::server::server_call::{clear_errno, done};
 use redis_module::raw;
 
-/// Whether this server serves the slot of a key; always, without a cluster. Calling a command is the only way to find
-/// out that works on every server.
+/// Whether this server serves the slot of a key; always true without a cluster. The only way to find out that works on
+/// every server is to call a command.
 #[must_use]
 pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
     if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {

@@ -23,8 +23,8 @@ const OK: i32 = 0;
 const NO_EXPIRE: i64 = -1;
 
 /// A member longer than the server allows in a set in the compact form (`zset-max-listpack-value`, 64 by default). In
-/// that form scores are text, and every change parses all of them, which with 100 holders costs ten times as much. A
-/// set that once had such a long member stays in the form for many members until it is loaded from a file.
+/// that form scores are text, and every change parses all of them, which makes it ten times as expensive with 100
+/// holders. A set that once had such a long member stays in the form for many members until it is loaded from a file.
 const LONG: [u8; 65] = [b'-'; 65];
 
 /// A key that was changed and closed; the change has not been signalled yet.

@@ -33,7 +33,7 @@ pub struct Module {
     pub sets: RefCell<Kept>,
     /// How long locks were held and waited for; `None` while the module is not loaded.
     pub spans: RefCell<Option<Box<Spans>>>,
-    /// Whether this server is a replica. Every writing command needs this, and asking the server takes long.
+    /// Whether this server is a replica. Every writing command needs this, and asking the server takes a long time.
     pub is_replica: Cell<bool>,
     /// Whether the server is loading its data: only an AOF writes then, no client.
     pub is_loading: Cell<bool>,

@@ -12,7 +12,8 @@ use redis_module::raw;
 use std::cell::Cell;
 
 /// Any of these flags means that there is or may be a sink. A child may be writing a snapshot, and a cluster can move
-/// slots. A transaction, a script or another module replicates its writes when it ends, and a fork can come in between.
+/// slots. A transaction, a script or another module replicates its writes when it ends, and a fork can happen in
+/// between.
 const MAY_HAVE_SINK: u32 = raw::REDISMODULE_CTX_FLAGS_AOF
     | raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD
     | raw::REDISMODULE_CTX_FLAGS_CLUSTER

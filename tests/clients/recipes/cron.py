@@ -6,7 +6,7 @@ from serverlock import LockRefused
 def once_per_period(client, locks, name, period_s, most_s, job):
     """Runs the job unless another machine runs it, or has run it, in this period. True if it ran here.
 
-    LockLost: the job took longer than most_s, and another machine may have run it meanwhile.
+    LockLost: the job took longer than most_s, and another machine may have run it in the meantime.
     """
     seconds, _ = client.time()  # the server's clock: the clocks of the machines may differ
     period = int(seconds + period_s / 2) // period_s  # the nearest start: cron may fire a little early

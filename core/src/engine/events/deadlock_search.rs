@@ -2,8 +2,8 @@
 //! would wait for itself.
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds through its session. The search inspects a
-//! bounded number of edges, because the server does nothing else meanwhile. For the same reason other work counts as
-//! edges too, according to the time it takes: see `Edges`. The search has two passes. The first reads no keys: it
+//! bounded number of edges, because the server does nothing else in the meantime. For the same reason other work counts
+//! as edges too, according to the time it takes: see `Edges`. The search has two passes. The first reads no keys: it
 //! assumes that the sessions' bindings are true and asks whether the waits lead back to the caller. Usually they do
 //! not. If they do, the second pass asks for one lock at a time, and keeps no borrow in between.
 

@@ -38,7 +38,7 @@ pub enum Task {
 pub enum Why {
     /// An event happened, or its lock was due.
     Known,
-    /// No event is known. The lock was expected to become free at this time, if it has one.
+    /// No event is known. The lock was expected to become free at this time, if known.
     Scan(Option<UnixMicros>),
 }
 

@@ -25,7 +25,7 @@ fn longest_turn(claim: Micros, tick: Micros) -> Micros {
 }
 
 impl Claims {
-    /// Notes whether the server, running at `now` and ticking every `tick`, stalled before.
+    /// Notes whether the server, running at `now` and ticking every `tick`, had stalled.
     pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
         let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {

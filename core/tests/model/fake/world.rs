@@ -39,7 +39,7 @@ pub struct World {
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
     /// The changes to keys, in order, if a test keeps them.
     pub journal: Option<Vec<Changed>>,
-    /// How often a key was opened.
+    /// How many times a key was opened.
     pub opened: usize,
     /// The lines that were logged.
     pub log: Vec<String>,

@@ -133,7 +133,7 @@ impl Run {
         self.courts[site].gate_is_open = false;
         self.courts[site].clock_set = Some(Site::monotonic(self.now));
         self.is_quiet = false;
-        // Waiters wait for an evicted lock's holder on this clock.
+        // Waiters wait for an evicted lock's holder by this clock.
         let back = us(u32::try_from(-by).unwrap_or(0));
         self.courts[site].excused.values_mut().for_each(|until| *until += back);
         // A client that came for a free lock and was refused for another reason is served by the scan of all queues.

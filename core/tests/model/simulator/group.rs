@@ -1,4 +1,5 @@
-//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does meanwhile.
+//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does in the
+//! meantime.
 
 use super::{Cause, Fate, Run, Site};
 

@@ -127,7 +127,7 @@ impl Run {
             self.courts[site].released_late(known.token, &place);
         }
         if expected != Release::Over {
-            // A predecessor without a token is back with the grant's token.
+            // A predecessor without a token is restored with the grant's token.
             let is_left = self.raw(site, &place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
             // It may be live again if the clock was set back.
             let may_be_left = is_unclaimed && self.courts[site].clock_set.is_some();
@@ -172,8 +172,8 @@ impl Run {
             return;
         }
         let held = known.places.iter().filter(|place| self.raw(site, place).holder(known.token).is_some()).count();
-        // An unclaimed grant's predecessor is back. If it had no token, it has the grant's, and may be live again if
-        // the clock was set back.
+        // An unclaimed grant's predecessor is restored. If it had no token, it has the grant's, and may be live again
+        // if the clock was set back.
         let court = &self.courts[site];
         let is_unclaimed =
             |place: &OwnedKeyName| court.was_never_claimed(known.token, place, &self.raw(site, place)) != Some(false);

@@ -1,4 +1,4 @@
-//! Judges from outside what must not happen, from the keys, the replies and their times.
+//! Judges from the outside what must not happen, based on the keys, the replies and their times.
 //!
 //! It is written from the contract and shares no code with the code that it judges. It does not judge what the contract
 //! leaves open. Where it cannot know which client came first, it accepts either order.
@@ -251,7 +251,7 @@ impl Court {
         assert!(token > self.earlier_token, "tokens do not grow: {}, {token}", self.earlier_token);
         assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
         self.last_token = token.max(self.last_token);
-        // The grace may be new. Then the gate was last checked long ago, and the next turn finds that out.
+        // The grace may be new. If so, the gate was last checked long ago, and the next turn finds that out.
         self.gate_is_open = now.monotonic > self.limit_since + 300_000;
         self.put_off = 0;
     }

@@ -1,5 +1,5 @@
-//! The steps of a run, as data. The same list always does the same. A step that makes no sense at its point does
-//! nothing, so a list stays valid when steps are left out.
+//! The steps of a run, as data. The same list always does the same thing. A step that makes no sense at that point
+//! does nothing, so a list stays valid when steps are left out.
 
 // The path is given because a test of the module includes this file too.
 #[path = "steps/random.rs"]

@@ -50,7 +50,7 @@ impl Run {
         }
         self.tally.iterations += 1;
         if self.sites[site].resume(self.now) {
-            // Everything that waited for the server arrives at once.
+            // Everything that was waiting for the server arrives at once.
             self.courts[site].gate_is_open = false;
             self.courts[site].limit_since = Site::monotonic(self.now);
             self.excuse(site, 300_000);

@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::fmt;
 pub use tally::Tally;
 
-/// A little more than the time that a change can go unnoticed.
+/// A little longer than a change can go unnoticed.
 const SILENCE: u64 = 1_100_000;
 /// Grants that clients remember.
 const REMEMBERED: usize = 16;

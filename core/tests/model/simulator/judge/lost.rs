@@ -107,7 +107,7 @@ impl Court {
     /// Whether nobody holds a key with this token because its attempt never claimed it; `None` if uncertain.
     pub fn was_never_claimed(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
-        // A predecessor without a token is back with the grant's token, and is live if the clock was set back.
+        // A predecessor without a token is restored with the grant's token, and is live if the clock was set back.
         let had_no_token = |lost: &Lost| !lost.is_still_in(key) && lost.comes_back_without_token();
         if self.clock_set.is_some() && key.holder(token).is_some() && lost.clone().any(had_no_token) {
             return None;

@@ -47,7 +47,7 @@ impl Spans {
         }
     }
 
-    /// Called when a grant was extended or reported again: nobody else may have the lock meanwhile.
+    /// Called when a grant was extended or reported again: nobody else may have the lock in the meantime.
     pub fn extended(
         &mut self,
         token: u64,

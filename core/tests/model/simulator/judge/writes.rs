@@ -20,7 +20,7 @@ impl Court {
             .filter(|token| self.is_lost(*token, place, &old) || self.is_released(*token, cause, place, &old))
             .collect();
         let is_lost = |token: u64| lost.contains(&token);
-        // A predecessor without a token is back with the grant's token.
+        // A predecessor without a token is restored with the grant's token.
         let is_given_up = |token: u64| {
             let grant = (token, place.clone());
             cause.ended.contains(&grant) && !writes.restored.contains(&grant)

@@ -1,5 +1,5 @@
 //! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names. If
-//! instructions were counted, they decide: other work on the machine disturbs times.
+//! instructions were counted, they decide: other work on the machine distorts times.
 //!
 //! `--measure` first measures what the bounds need, and nothing else. `--write` instead fills the tables in README.md
 //! and benches/README.md, between `<!-- table: NAME -->` and `<!-- end of table -->`, from the newest raw runs on all

@@ -19,7 +19,7 @@ use testkit::Server;
 const OPERATIONS: usize = 2_000;
 /// Permanent keys, as a multiple of N: more than any command creates.
 const OTHERS: usize = 25;
-/// How often each command is counted on a server: the median excludes rare work.
+/// How many times each command is counted on a server: the median excludes rare work.
 const REPEATS: usize = 3;
 /// The number of servers.
 const RUNS: usize = 2;

@@ -16,7 +16,7 @@ const OPERATIONS: usize = 200_000;
 /// How many times as much as the two scripts a pair may cost.
 const AT_MOST: [(&str, f64); 2] = [("lock.lua by FCALL", 2.4), ("lock.lua by EVALSHA", 2.8)];
 
-/// The baseline: SET NX PX within a script, and a script that compares and deletes. They give neither a token nor a
+/// The baseline: SET NX PX within a script, and a script that compares and deletes. They provide neither a token nor a
 /// takeover.
 const SCRIPTS: &str = "the two usual scripts";
 const SET_NX_PX: &str = "return redis.call('set',KEYS[1],ARGV[1],'NX','PX',ARGV[2])";

@@ -138,7 +138,7 @@ fn is_in(module: &str, folder: &str) -> bool {
 }
 
 /// The module directly in a folder that this one belongs to. A layer's own file is one of its modules, `mod`. A
-/// subfolder's own file is not: children may use their parent, since a child in Rust sees its parent's private types.
+/// subfolder's own file is not: children may use their parent, since in Rust a child sees its parent's private types.
 fn member<'a>(folder: &str, module: &'a str) -> Option<&'a str> {
     if module == folder {
         return LAYERS.split(' ').any(|it| it == folder).then_some("mod");
@@ -274,7 +274,7 @@ fn the_source_has_only_listed_problems() {
         }
     }
     let graph = Graph::draw(&files.iter().map(|(name, text)| (&**name, &**text)).collect::<Vec<_>>());
-    assert!(graph.arrows.len() > 300, "{} arrows are too few to be all", graph.arrows.len());
+    assert!(graph.arrows.len() > 300, "only {} arrows were found", graph.arrows.len());
     let violations = graph.violations(BACKWARDS, CYCLES);
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }

@@ -210,7 +210,7 @@ def pair(rows, language, server, settings):
 
 def hot(rows, language, server, settings):
     """The processes are kept from round to round. 16 processes share one lock, so each gets few grants in a round, but
-    a service's processes live long and are compiled. So each first gets many grants, alone, before the first round."""
+    a service's processes live long and are compiled. So before the first round, each first gets many grants, alone."""
     for group in language["groups"]:
         crowds = {name: [Worker(language, name, server.port) for _ in range(settings.processes)] for name in group}
         try:

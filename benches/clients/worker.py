@@ -197,7 +197,7 @@ def rss_kb():
 
 
 def start_waits(contender, count):
-    """This many waiting attempts, each for a different lock that somebody else has."""
+    """This many waiting attempts, each for a different lock that somebody else holds."""
     acquires = [contender.lock(f"waits:{number}", 600)[0] for number in range(count)]
     if isinstance(contender, Tasks):
         threading.Thread(target=contender.run, args=[_gather(acquires)], daemon=True).start()

@@ -15,7 +15,7 @@ use crate::measure::{info, median, print_table, Cost, ServerCpu, Settings};
 use testkit::{until, Conn, Server};
 
 const SIZES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
-/// Files that this process and a server need besides the waiters.
+/// Files that this process and a server need in addition to the waiters' connections.
 const OTHER_FILES: usize = 200;
 /// Hand-offs whose instructions are counted; under valgrind each takes fifty times longer.
 const COUNTED: usize = 2_000;

@@ -293,7 +293,7 @@ fn print_verdicts(counts: &[usize], runs: &[Vec<Vec<Run>>]) {
             median(runs[ours].iter().zip(&runs[peer]).map(|(our, their)| of(our) / of(their)))
         };
         let ours = &runs[OURS];
-        // A hand-off under way at the start or the end of a round is only half in it.
+        // A hand-off under way at the start or the end of a round is only partly in it.
         let commands = middle(ours, |run| run.commands / run.hand_offs);
         row("commands per hand-off", (commands * 20.0).round() / 20.0, 2.0, false);
         row("wait p99 / p50", middle(ours, |run| run.wait_us(990) / run.wait_us(500)), 2.0, false);

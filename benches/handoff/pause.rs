@@ -19,7 +19,7 @@ const PARTS: [&str; 3] = ["pause: join", "pause: disconnect", "pause: demotion"]
 /// The system itself delays processes too, so more rounds than these add little.
 const MOST_ROUNDS: usize = 5;
 
-/// Runs `work`. Returns the longest time of a PING meanwhile.
+/// Runs `work`. Returns the longest time that a PING took while it ran.
 fn longest_ping(server: &Server, work: impl FnOnce()) -> Duration {
     let mut conn = server.conn();
     let is_done = AtomicBool::new(false);

@@ -93,7 +93,8 @@ impl Callgrind {
     }
 }
 
-/// Takes locks until the module has found, in a tick, that there is no replication sink. Without ticks this stays so.
+/// Takes locks until the module has found, in a tick, that there is no replication sink. Without ticks, that does not
+/// change.
 fn until_no_sink_is_found(conn: &mut Conn) {
     let unheard = |conn: &mut Conn| conn.info("lock", "lock_unreplicated_writes");
     let before = unheard(conn);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use testkit::Server;
 
-/// The head of a raw file: the origin of its numbers.
+/// The header of a raw file: the origin of its numbers.
 pub struct Origin {
     bench: &'static str,
     facts: Vec<(&'static str, String)>,

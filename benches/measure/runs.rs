@@ -11,7 +11,7 @@ pub type Row = BTreeMap<String, String>;
 pub struct Run {
     /// The name of its file.
     pub name: String,
-    /// The lines of its head.
+    /// The lines of its header.
     pub facts: BTreeMap<String, String>,
     pub rows: Vec<Row>,
 }

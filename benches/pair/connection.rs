@@ -149,7 +149,7 @@ impl Connection {
         });
     }
 
-    /// Performs a step for the first `keys` keys, [`AT_ONCE`] at a time, and nothing else meanwhile.
+    /// Performs a step for the first `keys` keys, [`AT_ONCE`] at a time, and nothing else in the meantime.
     pub fn pass(&mut self, step: &Step, keys: usize) {
         for first in (0..keys).step_by(AT_ONCE) {
             let part = first..(first + AT_ONCE).min(keys);

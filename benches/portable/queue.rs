@@ -23,7 +23,7 @@ struct Hot {
     conn: Conn,
     subscriber: Conn,
     way: &'static str,
-    /// What stands before the function's name.
+    /// What precedes the function's name.
     call: Vec<String>,
     attempts: usize,
     bytes_each: f64,

@@ -82,7 +82,7 @@ class Driver:
             pending.put({"error": {"kind": "ended", "text": "the driver has ended"}})
 
     def begin(self, do, **fields):
-        """Gives an order; its answer comes later."""
+        """Gives an order; its answer arrives later."""
         number = next(self._numbers)
         order = {"n": number, "do": do, **{name: value for name, value in fields.items() if value is not ...}}
         pending = self._pending[number] = Pending(self, number, order)

@@ -20,7 +20,7 @@ class Relay:
         self._lose, self._is_black, self._is_down = None, False, False
         self._stranded, self._has_ended = set(), False
         self.accepted = 0
-        self.asked = 0  # how often a client sent something
+        self.asked = 0  # how many times a client sent something
         self.lost = 0
         threading.Thread(target=self._accept, daemon=True).start()
 

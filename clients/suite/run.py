@@ -30,8 +30,9 @@ import scenarios
 # Files with scenarios that take ten seconds or more. They spend nearly all of that time waiting, so many run at once.
 LONG = ("once", "groups", "faults", "portable", "testing", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
-# Up to these times, in seconds, a machine needs no longer leases: how late a thread wakes, and how long an order takes.
-# One of sixty may be slower, because a single hiccup means nothing. A factor above MOST would cost more than it saves.
+# Up to these times, in seconds, a machine does not need longer leases: how late a thread wakes, and how long an order
+# takes. One of sixty may be slower, because a single hiccup means nothing. A factor above MOST would cost more than it
+# saves.
 LATE, SLOW, MOST = 0.01, 0.02, 4.0
 
 
@@ -63,7 +64,7 @@ def main():
     clients = args.client or language["clients"] + (language.get("more", []) if args.all else [])
     # On SIGTERM the servers must end with the runner.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # The longest start first, because they would run alone at the end.
+    # The longest start first, because otherwise they would run alone at the end.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
     slowness = _slowness(language, clients[0])

@@ -117,13 +117,13 @@ def waits(conn, key, count=1):
 
 
 def calls(conn, command):
-    """How often the server ran this command."""
+    """How many times the server ran this command."""
     found = re.search(rf"^cmdstat_{re.escape(command)}:calls=(\d+)", conn.call("INFO", "commandstats"), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def renewed(conn, times):
-    """Waits until this many EXTENDs were sent."""
+    """Waits until this many EXTENDs have been sent."""
     until(f"{times} renewals", lambda: calls(conn, "lock.extend") >= times)
 
 

@@ -1,7 +1,7 @@
 """The two places where the scenarios of `serverlock.testing` run: a real server, and the server in memory.
 
-Both offer the same steps, so a scenario is written once. On a real server, time passes by itself and each process has a
-driver of its own. In memory, one driver has a manager for each process, and moves the clock.
+Both offer the same steps, so a scenario is written once. On a real server, time passes on its own and each process has
+a driver of its own. In memory, one driver has a manager for each process, and moves the clock.
 """
 
 import functools
@@ -12,7 +12,7 @@ from driver import Failure
 from resp import Refusal
 from stage import Skip, until
 
-# On a real server a refused key needs a lease that is longer than a grace that the server then does not cover.
+# On a real server, a refused key needs a lease that is longer than the grace covers.
 GRACE_MS = 3000
 LONGER_THAN_GRACE_MS = 600_000
 FOR_EVER_MS = 3_600_000
@@ -78,8 +78,8 @@ class World:
 
     def by_messages(self, holder, *waiters):
         """
-        Lets these processes wait by messages. A lone attempt would wait in pieces, and between two pieces its place is
-        only reserved, which delays nobody. So each process has a second one, for a lock that stays held.
+        Makes these processes wait for messages. A lone attempt would wait in pieces, and between two pieces its place
+        is only reserved, which delays nobody. So each process has a second attempt, for a lock that stays held.
         """
         holder.do("acquire", hold="busy", key="busy", lease_ms=FOR_EVER_MS)
         for number, process in enumerate(waiters):

@@ -11,7 +11,7 @@
 //!
 //! Left out: `Evict`, which needs a full server; `Pause`, since the server then holds commands back and the
 //! simulator sends none; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT UNBLOCK
-//! on servers where the module does not let that end waits; MOVE and RESTORE, which the simulator does not have
+//! on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
 //! (`holders::moved::`); OWNER; keys that the server itself expires; servers whose clocks cannot be stopped.
 
 mod clocks;

@@ -14,7 +14,7 @@ const LEASE: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(6);
 const KEYS: [&str; 3] = ["lock.a", "lock.b", "lock.c"];
 const CLIENTS_OF_A_KIND: usize = 3;
-/// How often per run a client of each kind dies while it holds a lock.
+/// How many times per run a client of each kind dies while it holds a lock.
 const DEATHS_OF_A_KIND: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -278,7 +278,8 @@ fn a_lease_that_ends_while_loading_is_granted_afterwards() {
     for key in &keys {
         locks.conn.ok(&["SET", key, "1"]);
     }
-    // Loading takes 400 ms, with connections served meanwhile. (6.2 serves them less often, and has no setting for it.)
+    // Loading takes 400 ms, with connections served in the meantime. (6.2 serves them less often, and has no setting
+    // for it.)
     let _ = locks.conn.execute(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     locks.conn.ok(&["CONFIG", "SET", "key-load-delay", "1000"]);
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);

@@ -81,7 +81,7 @@ fn info_shows_waiters_of_a_foreign_value_only() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(info.field("queue").list()[0].field("client").int().to_string(), waiter.id);
-    // The key becomes another type within one iteration, so that nobody is served meanwhile.
+    // The key becomes another type within one iteration, so that nobody is served in the meantime.
     locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["RPUSH", "k", "a"], &["EXEC"]]);
     for options in [&[][..], &["FULL"]] {
         let reply = locks.conn.execute(&[&["LOCK.INFO", "k"], options].concat());

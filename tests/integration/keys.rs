@@ -115,7 +115,7 @@ fn a_waiter_for_several_locks_queues_behind_earlier_ones() {
     all.assert_waits();
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "b", &b]), 1);
     let held = all.granted().to_string();
-    // It came later.
+    // It arrived later.
     later.assert_waits();
     assert_eq!(locks.conn.int(&["LOCK.MRELEASE", "2", "a", "b", &held]), 2);
     later.granted();
@@ -141,7 +141,7 @@ fn the_last_free_key_grants_several_at_once() {
     for last in 0..3 {
         let mut delays: Vec<i64> = (0..ROUNDS).map(|round| delay(last, round)).collect();
         delays.sort_unstable();
-        // A pass over all queues would come within 900 ms. A busy machine may delay some.
+        // A pass over all queues would happen within 900 ms. A busy machine may delay some.
         assert!(delays[ROUNDS / 2] < 100_000, "{last}: {delays:?}");
     }
 }

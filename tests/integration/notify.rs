@@ -54,7 +54,7 @@ impl Subscriber {
         assert_eq!(self.next(), message);
     }
 
-    /// Asserts that no message comes.
+    /// Asserts that no message arrives.
     #[track_caller]
     pub fn gets_nothing(&mut self) {
         assert!(no_reply_within(&mut self.conn, QUIET), "{:?}", self.conn.try_read());

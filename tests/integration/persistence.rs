@@ -231,7 +231,7 @@ fn a_retention_can_end_while_the_server_is_down() {
             conn.ok(&["SAVE"]);
         }
         drop(server);
-        // That this time passes is the point of the test, and there is no server to ask.
+        // Letting this time pass is the point of the test, and there is no server to ask.
         sleep(Duration::from_millis(1100));
 
         let server = options.start();

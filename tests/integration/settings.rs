@@ -92,7 +92,7 @@ fn a_module_loaded_while_running_takes_its_settings() {
     assert_in_force(&mut conn, 12, 13);
 }
 
-/// How often the log reports that settings fell back to their defaults.
+/// How many times the log reports that settings fell back to their defaults.
 fn falls_logged(server: &Server) -> usize {
     server.log().matches("loaded into a running server without settings").count()
 }
@@ -134,7 +134,7 @@ fn an_unload_warns_of_lost_settings() {
     assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
 }
 
-/// How often the log reports that waiters can use up all connections.
+/// How many times the log reports that waiters can use up all connections.
 fn wants_of_room(server: &Server) -> usize {
     server.log().matches("for clients that do not wait, less than a tenth").count()
 }

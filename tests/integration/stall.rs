@@ -1,5 +1,5 @@
-//! With a failover grace, a master that stalled and was replaced meanwhile grants nothing. Also the limits that the
-//! grace sets for a new master and for leases.
+//! With a failover grace, a master that stalled and was replaced in the meantime grants nothing. Also the limits that
+//! the grace sets for a new master and for leases.
 
 use crate::kinds::{Kind, Row, KINDS};
 use std::thread::sleep;

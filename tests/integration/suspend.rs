@@ -1,4 +1,4 @@
-//! A suspended machine: `CLOCK_MONOTONIC` stops meanwhile, and everything else goes on.
+//! A suspended machine: `CLOCK_MONOTONIC` stops, and everything else goes on.
 //!
 //! A preloaded library moves the server's clocks. While the server is stopped, its wall clock and `CLOCK_BOOTTIME` are
 //! set ahead and `CLOCK_MONOTONIC` is set back by the length of the stop: to the server, all three look as they do

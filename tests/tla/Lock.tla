@@ -28,7 +28,7 @@ VARIABLES
     srv,        \* each server: its copy of the key, and what it keeps in memory
     cl,         \* each client: what it knows and believes
     top,        \* the largest token of any grant
-    came,       \* for each server: the order in which the clients came, while they keep their places
+    came,       \* for each server: the order in which the clients arrived, while they keep their places
     faults,
     bad         \* the promises that were broken, apart from exclusion
 
@@ -46,7 +46,7 @@ Others == Servers \ {First}
 \* Condition 1: the grace is the same on every server.
 FullGrace == Lease + Margin + Lag
 Grace(s) == IF Without("1") /\ s # First THEN Lease ELSE FullGrace
-\* Condition 2: it was set before the oldest live lease was granted. Without it, a lease from before can be longer.
+\* Condition 2: it was set before the oldest live lease was granted. Without it, an earlier lease can be longer.
 AskedLease == IF Without("2") /\ now = 0 THEN FullGrace + 1 ELSE Lease
 \* Condition 3: min-replicas-to-write equals the number of all replicas.
 Need == IF Without("3") THEN Cardinality(Others) - 1 ELSE Cardinality(Others)
@@ -91,7 +91,7 @@ Wait(line, c) == Put(IF Without("reserved") THEN Drop(line, c) ELSE line, c, TRU
 Reserve(line, c) == IF PlaceTime = 0 THEN Drop(line, c) ELSE Put(line, c, FALSE, now + PlaceTime)
 Forever == MaxTime + PlaceTime + 1
 
-\* The witness numbers the clients as they come. It forgets a client's number only once its place is gone.
+\* The witness numbers the clients as they arrive. It forgets a client's number only once its place is gone.
 Number(order, line) == [c \in Clients |->
     IF ~In(line, c) THEN 0
     ELSE IF order[c] = 0 THEN 1 + Cardinality({d \in Clients : In(line, d) /\ order[d] > 0})
@@ -180,7 +180,7 @@ TimeOut(s, c) ==
     /\ Change(s, [srv[s] EXCEPT !.line = Reserve(@, c)])
     /\ UNCHANGED <<cl, top, bad>>
 
-\* The lock comes free, and its first waiter gets it. A grant with NOTIFY has to be claimed.
+\* The lock becomes free, and its first waiter gets it. A grant with NOTIFY has to be claimed.
 HandOff(s, got) ==
     /\ MayGrant(s) /\ ~Held(s) /\ ~Unclaimed(s) /\ Waiters(s) # {}
     /\ LET c == FirstWaiter(s)
@@ -210,7 +210,7 @@ MayExtend(c) == \/ cl[c].st = "granted"
                 \/ cl[c].st = "holds" /\ (cl[c].until > now \/ Missing \cap {"late", "reply"} # {})
                 \/ cl[c].st = "cut" /\ Without("session")
                 \/ cl[c].st = "left"
-\* A reply that arrives after the lease has ended comes too late. Otherwise an EXTEND from before would count.
+\* A reply that arrives after the lease has ended comes too late. Otherwise an earlier EXTEND would count.
 Sent(c) == IF Without("reply") /\ cl[c].st = "holds" THEN Min(now, cl[c].until - 1) ELSE now
 
 Extend(s, c, got) ==

@@ -8,7 +8,7 @@ TOKEN = re.compile(r'\|->|:>|@@|<<|>>|[\[\](){},]|"[^"]*"|-?\w+')
 
 
 def parse(text):
-    """Reads a value of TLC: records and functions become dictionaries, all else text."""
+    """Reads a value of TLC: records and functions become dictionaries, everything else text."""
     tokens = TOKEN.findall(text)
 
     def items(end):

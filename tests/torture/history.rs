@@ -195,7 +195,7 @@ pub struct Event {
     pub until: Moment,
 }
 
-/// What the checks know besides the operations.
+/// What the checks know in addition to the operations.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The smallest and the largest `lock.margin-ms` that was in force, in microseconds.

@@ -123,7 +123,7 @@ const BREAKS: [(&str, usize, Break); 5] = [
         op.outcome = Outcome::Answer(0);
         true
     }),
-    // On a slow machine, a reply can come after the lease: such a release may have been late.
+    // On a slow machine, a reply can arrive after the lease has ended: such a release may have been late.
     ("a release in time, reported as late", 100, |ops| answer(ops, (1, -1), surely_in_time)),
     ("a release that was carried out, reported as refused", 80, |ops| answer(ops, (1, 0), |_, _| true)),
     ("a grant without a reply", 80, |ops| {
@@ -163,7 +163,7 @@ fn surely_in_time(ops: &[Op], release: &Op) -> bool {
     })
 }
 
-/// How often the pass finds two holders at once among clients of the classic pattern on one key.
+/// How many times the pass finds two holders at once among clients of the classic pattern on one key.
 fn two_holders(is_wrong: bool, until_found: bool) -> usize {
     let server = Server::start();
     let begin = Instant::now();

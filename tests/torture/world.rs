@@ -16,7 +16,7 @@ pub struct World {
     pub watch: Watch,
     /// Without the module, clients call portable/lock.lua instead.
     pub has_module: bool,
-    /// The servers' ports for clients, with the best guess first, and how often they changed.
+    /// The servers' ports for clients, with the best guess first, and how many times they changed.
     servers: Mutex<(Vec<u16>, usize)>,
     pub stop: AtomicBool,
     /// Every client has ended: later than `stop`, because their last commands take a while.
@@ -58,7 +58,7 @@ impl World {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// The servers' ports for clients, and how often they changed.
+    /// The servers' ports for clients, and how many times they changed.
     pub fn servers(&self) -> (Vec<u16>, usize) {
         self.servers.lock().unwrap().clone()
     }

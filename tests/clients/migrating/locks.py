@@ -118,7 +118,7 @@ class RedisLock02(Tried):
 
 class CeleryOnce(Tried):
     def make(self):
-        # Of Celery itself, only the names that the lock's module imports are needed.
+        # Only the names that the lock's module imports from Celery itself are needed.
         for name in ["celery", "celery.states", "celery.result"]:
             sys.modules.setdefault(name, types.ModuleType(name))
         sys.modules["celery"].Task = object

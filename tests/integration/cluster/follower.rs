@@ -70,9 +70,9 @@ impl Follower {
 pub struct Work {
     inside: AtomicUsize,
     done: AtomicUsize,
-    /// How often a client was not the only holder.
+    /// How many times a client was not the only holder.
     not_alone: AtomicUsize,
-    /// How often a lock was lost before its release.
+    /// How many times a lock was lost before its release.
     lost: AtomicUsize,
     stop: AtomicBool,
 }

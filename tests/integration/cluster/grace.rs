@@ -40,7 +40,7 @@ fn relay_replication(master: &Node, replica: &Node) -> Relay {
 }
 
 /// Grants twenty locks that never reach the replica, which then takes over. Returns how many of them the replica grants
-/// again while their holders still work.
+/// again while their holders are still working.
 fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     let lease_ms = lease.as_millis().to_string();
     let cluster = start(module_args);
@@ -160,7 +160,7 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
         _ => return None,
     };
     if waits {
-        // The lease runs from the grant, which came some time during the wait.
+        // The lease runs from the grant, which happened at some point during the wait.
         sent = Instant::now();
         let reply = client.execute(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
         if reply != Some(Reply::Int(1)) {

@@ -57,5 +57,5 @@ fn no_two_owners_after_a_failover() {
         assert!(Instant::now() < end, "never granted");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(refusals > 0 && Instant::now() > lease_end, "granted while the first may still work");
+    assert!(refusals > 0 && Instant::now() > lease_end, "granted while the first may still be working");
 }

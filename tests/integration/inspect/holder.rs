@@ -77,7 +77,7 @@ fn a_repeated_grant_belongs_to_the_newer_connection() {
     let ask = ["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"];
     let (mut first, _) = client(&locks.server);
     first.int(&ask);
-    // Another grant came in between.
+    // There was another grant in between.
     locks.conn.int(&["LOCK.ACQUIRE", "other", "EX", "60"]);
     let (mut second, id) = client(&locks.server);
     second.int(&ask);

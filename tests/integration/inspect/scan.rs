@@ -43,7 +43,7 @@ fn a_scan_returns_every_lasting_key() {
         expected.insert(key.into_bytes());
     }
     let found = scan(&mut conn, &["COUNT", "37"], |step| {
-        // The table of keys grows and shrinks meanwhile.
+        // The table of keys grows and shrinks in the meantime.
         for n in 0..100 {
             let key = format!("passing{}", step * 100 + n);
             other.ok(&["SET", &key, "1"]);

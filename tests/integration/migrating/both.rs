@@ -47,7 +47,7 @@ fn no_generation_of_a_migrating_fleet_works_alongside_the_next() {
     both.say("end");
     until("it releases both", || (conn.int(&["EXISTS", "report", "report:old"]) == 0).then_some(()));
 
-    // The third works: the second waits, and blocks the first meanwhile.
+    // The third works: the second waits, and blocks the first in the meantime.
     let token = conn.int(&acquire).to_string();
     let both = worker();
     conn.until_waiters("report", 1);

@@ -115,7 +115,7 @@ impl Client {
         self.0.hear()
     }
 
-    /// Whether no answer comes within `time`.
+    /// Whether no answer arrives within `time`.
     pub fn no_answer_within(&self, time: Duration) -> bool {
         self.0.no_line_within(time)
     }

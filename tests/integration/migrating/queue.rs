@@ -51,7 +51,7 @@ fn a_polling_library_starves_beside_a_full_queue() {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         let mut next = queue.pop_front().unwrap();
         token = next.read().int();
-        // The client goes back to the end of the queue, in which others still wait.
+        // The client goes back to the end of the queue, in which others are still waiting.
         next.send(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]);
         conn.until_waiters("a", 3);
         queue.push_back(next);

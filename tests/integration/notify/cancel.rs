@@ -119,7 +119,7 @@ fn each_cancel_bars_its_id_again() {
     assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     pass(&mut queue.locks.conn, 200);
     let reply = queue.execute(&ask);
-    // If the machine was busy for longer, this shows nothing.
+    // If the machine was busy for longer, this proves nothing.
     if testkit::server_time_us(&mut queue.locks.conn) < begun + 300_000 {
         assert_eq!(reply, Reply::Nil);
     }

@@ -125,7 +125,7 @@ fn a_changed_grant_has_ended_and_its_attempt_keeps_its_place() {
         let Some(mut queue) = Queue::start() else { return };
         queue.locks.server.allow_silent_changes();
         granted(&mut queue, &[]);
-        // In one iteration, so that nobody is served meanwhile; then another client has it.
+        // In one iteration, so that nobody is served in the meantime; then another client has it.
         let taken = ["SET", "k", "foreign"];
         let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
         let replies = queue.locks.in_one_turn(&[change, &taken, &ask]);

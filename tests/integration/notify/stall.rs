@@ -23,10 +23,10 @@ fn patient(retention_ms: &str) -> Options {
     Server::with().args(&["--lua-time-limit", "600000"]).module_args(&settings)
 }
 
-/// Keeps the server busy for that long, and does something meanwhile.
+/// Keeps the server busy for that long, and does something in the meantime.
 type Stall = fn(&Queue, &mut dyn FnMut());
 
-/// Stops the server for longer than the time to claim, and does something meanwhile.
+/// Stops the server for longer than the time to claim, and does something in the meantime.
 fn stand_still(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     queue.locks.server.signal("STOP");
     meanwhile();

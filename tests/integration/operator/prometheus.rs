@@ -26,7 +26,7 @@ use testkit::{free_port, project_file, root, skipped, temp_dir, until, Conn, Ser
 fn get(port: u16, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(DEADLINE))?;
-    // An HTTP/1.0 response comes in one piece, and then the connection ends.
+    // An HTTP/1.0 response arrives in one piece, and then the connection ends.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -191,7 +191,7 @@ const CAUSED: [&str; 12] = [
     "LockGraceMisconfigured",
 ];
 
-/// The server for [`work`]. Two blocked clients come near its limit, and so do 101 attempts with NOTIFY.
+/// The server for [`work`]. Two blocked clients come close to its limit, and so do 101 attempts with NOTIFY.
 fn server() -> Server {
     Server::with().module_args(&["max-waiters", "2", "max-queued", "120"]).start()
 }

@@ -119,7 +119,7 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
         let end_of_lease = sent + LEASE;
         let other = site.working.lock().unwrap().replace(end_of_lease);
         // A client that was delayed until the end of its lease has stopped.
-        assert!(other.is_none_or(|until| Instant::now() >= until), "{name} got {key} while another works");
+        assert!(other.is_none_or(|until| Instant::now() >= until), "{name} got {key} while another is working");
         if let Some(token) = grant.token {
             let last = site.last.swap(token, Ordering::SeqCst);
             assert!(token > last, "{name}: {token} after {last}");

@@ -60,7 +60,7 @@ impl Pair {
         panic!("the master was busy five times");
     }
 
-    /// Lets the master grant a lock but not replicate it. Returns the token.
+    /// Has the master grant a lock but not replicate it. Returns the token.
     fn grants_unreplicated(&mut self, lease_ms: u64) -> u64 {
         let mut conn = self.master.conn();
         self.without_replication(|pair| {
@@ -140,7 +140,7 @@ fn the_grace_needs_equal_settings_on_both_servers() {
         assert!(same >= 0, "the same grace: {same} us");
         assert!(shorter < 0, "a shorter grace on the replica: {shorter} us");
         assert!(none < 0, "no grace on the replica: {none} us");
-        assert!(later.is_none_or(|gap| gap < 0), "a grace that came later: {later:?} us");
+        assert!(later.is_none_or(|gap| gap < 0), "a grace that was set later: {later:?} us");
     });
 }
 
@@ -172,7 +172,7 @@ fn with_min_replicas_below_their_number_both_hold_it() {
         let sent = now_us();
         match first.execute(&["LOCK.EXTEND", "door", &token, "PX", lease_ms]) {
             Reply::Int(1) => held_until = sent + 1_000_000,
-            // The lock is not held yet, or no longer, on a busy machine.
+            // On a busy machine, the lock may not be held yet, or may no longer be held.
             _ => {
                 if let Reply::Int(granted) = first.execute(&["LOCK.ACQUIRE", "door", "PX", lease_ms]) {
                     token = granted.to_string();

@@ -152,7 +152,7 @@ fn an_idle_connection_that_the_server_closes_ends_its_lock() {
     scene.forget();
     let from = scene.now_us();
     scene.locks.conn.ok(&["CONFIG", "SET", "timeout", "1"]);
-    // The inspecting connections must not be idle meanwhile.
+    // The inspecting connections must not be idle in the meantime.
     until("the end is replicated", || {
         scene.now_us();
         scene.sent_for("k").first().map(|_| ())
@@ -219,7 +219,7 @@ fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
 
 #[test]
 fn a_connection_ends_only_its_own_shared_and_several_locks() {
-    // The rest of a session's lease is visible until it is over.
+    // The rest of a session's lease is visible until it expires.
     let mut scene = Scene::with_margin(60_000);
     let mut dying = scene.locks.server.conn();
     let other = acquire(&mut scene.locks.conn, &["shared", "EX", "400", "SHARED"]);

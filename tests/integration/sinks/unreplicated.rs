@@ -102,7 +102,7 @@ fn a_new_replica_gets_the_very_next_write() {
         return;
     }
     let feed = server.sent(&["SYNC"]);
-    // The server has forked by now. The child will end, and the next tick will come, some time later. While the child
+    // The server has forked by now. The child will end, and the next tick will happen, some time later. While the child
     // runs, one of the server's flags shows that, too.
     until("the replica is connected", || (conn.info("replication", "connected_slaves")? == "1").then_some(()));
     hears_of_every_change(&server, &mut conn, feed.after_rdb());

@@ -1,5 +1,5 @@
-//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, if no failover is possible
-//! meanwhile; after the single failover, grants are refused throughout the grace.
+//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, if no failover is possible in the
+//! meantime; after the single failover, grants are refused throughout the grace.
 
 use super::{Build, ModuleFile};
 use crate::sentinel::failovers::{judged, under_load};
@@ -62,7 +62,7 @@ impl Upgrade<'_> {
         }
     }
 
-    /// Ends a replica, which its service manager restarts. Returns the master's replies meanwhile.
+    /// Ends a replica, which its service manager restarts. Returns the master's replies in the meantime.
     fn restart(&self, server: usize) -> Reply {
         let mut master = self.group.conn(self.master());
         let (pid, priority) = (self.group.pid(server), self.priority(server));
@@ -82,7 +82,7 @@ impl Upgrade<'_> {
         reply
     }
 
-    /// Replaces two replicas, or a former master, without a refusal: no failover is possible meanwhile.
+    /// Replaces two replicas, or a former master, without a refusal: no failover is possible in the meantime.
     fn replace_replicas(&self, servers: &[usize]) {
         let master = self.master();
         self.set_priorities("0");

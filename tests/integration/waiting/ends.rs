@@ -104,7 +104,7 @@ fn cancelling_any_key_ends_a_wait_for_several() {
 }
 
 #[test]
-fn time_outs_come_in_the_order_of_their_deadlines() {
+fn waits_time_out_in_the_order_of_their_deadlines() {
     let mut locks = Locks::start();
     locks.hold();
     let mut conns = [(); 3].map(|()| locks.server.conn());

@@ -1,6 +1,6 @@
 //! A grant that its client did not receive, because it died between the grant and the reply, is passed on to the next
 //! in the queue, or the lock is free. An attempt with an ID keeps its place, and keeps a grant that it claimed on
-//! another connection meanwhile.
+//! another connection in the meantime.
 
 use super::{no_reply_within, Locks, Waiter, QUIET};
 use crate::kinds::{Row, KINDS};
@@ -78,7 +78,7 @@ fn a_grant_lost_in_a_transaction_is_passed_on() {
     locks.in_one_turn(&[&["MULTI"], &["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXEC"]]);
     dead.closed();
     let details = next.answer();
-    // As far as can be known, nobody held the lock meanwhile.
+    // As far as anyone can tell, nobody held the lock in the meantime.
     assert_eq!(details.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
     let granted = details.list()[0].int();
     locks.assert_holds(granted);

@@ -15,7 +15,7 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     let mut locks = Locks::start();
     let ahead = before(&mut locks);
     let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(share)).collect();
-    // The first scan of all queues comes soon after the first waiter, the next 0.9 s later.
+    // The first scan of all queues happens soon after the first waiter arrives, the next 0.9 s later.
     neighbours[0].assert_waits();
     let before = server_time_us(&mut locks.conn);
     free(&mut locks);

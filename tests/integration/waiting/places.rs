@@ -232,7 +232,7 @@ fn it_is_kept_in_the_queues_of_several_keys() {
     let mut single = locks.wait_with(&["LOCK.ACQUIRE", "l", "PX", "30000", "WAIT", "30000"]);
     let mut all = locks.wait_with(&["LOCK.MACQUIRE", "2", "l", "k", "PX", "30000", "ID", "7", "WAIT", "30000"]);
     Kind::Several.release(&mut locks.conn, &held);
-    // The attempt came first, although it was away.
+    // The attempt arrived first, although it was away.
     let token = all.granted().to_string();
     single.assert_waits();
     Kind::Several.release(&mut locks.conn, &token);

@@ -111,7 +111,7 @@ fn tokens_grow_from_grant_to_grant_across_all_keys() {
         last = token;
         assert_eq!(conn.int(&["LOCK.RELEASE", &key, &token.to_string()]), 1);
     }
-    // Within one script they may come faster than the clock moves.
+    // Within one script they may be issued faster than the clock moves.
     let script =
         "local out = {} for i = 1, 50 do out[i] = redis.call('LOCK.ACQUIRE', KEYS[1] .. i, 'PX', 30000) end return out";
     for token in conn.execute(&["EVAL", script, "1", "s"]).list() {

@@ -14,7 +14,7 @@ const USUAL: Duration = Duration::from_micros(1_800);
 /// No bound is extended by more than this factor.
 const SLOWEST: f64 = 5.0;
 
-/// How many times slower this machine now computes than the one on which the bounds were set; at least 1.
+/// How many times slower this machine is now than the one on which the bounds were set; at least 1.
 pub fn slowness() -> f64 {
     let Some(speed) = compiled("speed", &["-O2"]) else { return 1.0 };
     let output = Command::new(speed).output().unwrap();
@@ -22,9 +22,9 @@ pub fn slowness() -> f64 {
     (took.as_secs_f64() / USUAL.as_secs_f64()).clamp(1.0, SLOWEST)
 }
 
-/// Asserts that the CPU time returned by `measure` is below `bound`, on a machine that computes as fast as the one on
-/// which the bound was set. It is measured up to twenty times, and one good time is enough, because code that is really
-/// too slow is too slow each time. Asserts nothing if nothing could be measured.
+/// Asserts that the CPU time returned by `measure` is below `bound`, on a machine as fast as the one on which the bound
+/// was set. It is measured up to twenty times, and one good time is enough, because code that is really too slow is too
+/// slow each time. Asserts nothing if nothing could be measured.
 pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Duration>) {
     assert_is_listed();
     let mut seen = Vec::new();

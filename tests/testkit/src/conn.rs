@@ -150,7 +150,7 @@ impl Conn {
         has_key_events(self.version())
     }
 
-    /// How often the server executed a command, according to its statistics.
+    /// How many times the server executed a command, according to its statistics.
     pub fn calls(&mut self, command: &str) -> usize {
         // Before 7.0 they use the names of commands as registered.
         let statistics = self.text(&["INFO", "commandstats"]).to_lowercase();
@@ -204,7 +204,7 @@ impl Conn {
         self.read_into(&mut bytes)
     }
 
-    /// Whether no reply comes within `time`.
+    /// Whether no reply arrives within `time`.
     pub fn no_reply_within(&mut self, time: Duration) -> bool {
         self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
         let timed_out = match self.reader.fill_buf() {

@@ -57,7 +57,7 @@ impl Relay {
         self.shared.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// New connections get through again. Earlier ones end: bytes sent over them meanwhile never arrive late.
+    /// New connections get through again. Earlier ones end: bytes sent over them in the meantime never arrive late.
     pub fn heal(&self) {
         let mut open = self.shared.open.lock().unwrap();
         open.drain().for_each(|(_, ends)| close(&ends));

@@ -48,7 +48,7 @@ struct Step<'a> {
     is_certain: bool,
     /// Whether others wait: then a newcomer gets nil even if the lock is free.
     others_wait: bool,
-    /// The span of the grant, as far as known.
+    /// The known span of the grant.
     granted: (Moment, Moment),
 }
 

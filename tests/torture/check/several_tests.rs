@@ -91,7 +91,7 @@ fn more_holders_than_a_caller_allows_are_found() {
     // A permitted loss.
     let lost = [(Effect::Loss, 24_000, 26_000)];
     assert_eq!(two().share(3, 30, limit(2)).pass(Company::Alone, &lost), []);
-    // The time of the grant is not certain: it may have come before one of the others.
+    // The time of the grant is not certain: it may have happened before one of the others.
     assert_eq!(kinds(&two().step(12, 5_000_000).granted(3, (11, 40), action(limit(2), 0), 15)), []);
 }
 
@@ -260,7 +260,7 @@ fn overtaking_is_found() {
     // A client that wants several keys is overtaken while it cannot have all; it overtakes nobody itself.
     assert_eq!(in_queue(&script().of(2).wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
     assert_eq!(in_queue(&script().wait(2, 20, 200, Share::Alone).of(2), at, &[1, 2], &[]), [Kind::Overtaken]);
-    // A client whose connection broke is skipped meanwhile.
+    // A client whose connection broke is skipped in the meantime.
     assert_eq!(in_queue(&script().sent_again().wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
     // Another server does not know the queue.
     for effect in [Effect::Restart, Effect::Change, Effect::Move] {

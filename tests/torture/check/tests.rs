@@ -145,7 +145,7 @@ fn two_holders_are_found() {
     Script::new().grant(1, 10).extend(1, 1_000, 10, 1).grant(2, 1_500).assert_broken(Kind::TwoHolders);
     // The first got a reply that it held the lock while the second had it.
     Script::new().grant(1, 10).grant(2, 1_250).release(1, 1_300, 10, 1).assert_broken(Kind::TwoHolders);
-    // The reply of the second came late; its token shows the time of the grant.
+    // The second's reply arrived late; its token shows the time of the grant.
     Script::new().grant(1, 10).granted(2, (890, 2_000), acquire(0), 900).assert_broken(Kind::TwoHolders);
 }
 
@@ -219,7 +219,7 @@ fn tokens_fall_only_on_a_new_server_whose_clock_is_behind() {
 }
 
 #[test]
-fn a_token_that_comes_twice_is_two_grants() {
+fn a_token_granted_twice_is_two_grants() {
     // The server lost its data, and its clock is behind: another client had the lock between the two grants.
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).release(2, 40, 30, 1);
     let script = script.step(300, -5_000_000).granted(1, (399, 401), acquire(0), 10).release(1, 460, 10, 1);

@@ -17,7 +17,7 @@ pub struct Link<'a> {
     conns: HashMap<u16, Conn>,
     /// The port of the current server.
     port: Option<u16>,
-    /// How often it had to find another server.
+    /// How many times it had to find another server.
     moves: usize,
     /// The last announced master that it knows; `None` if it gets no announcements.
     news: Option<usize>,

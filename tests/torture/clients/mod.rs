@@ -37,7 +37,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// The operations that were recorded last, one for each of `of` keys, had been sent this often before.
+    /// The operations that were recorded last, one for each of `of` keys, had been sent this many times before.
     pub fn set_lost(&mut self, of: usize, lost: usize) {
         self.ops.iter_mut().rev().take(of).for_each(|(_, op)| op.lost = lost);
     }
@@ -52,7 +52,7 @@ pub struct Client<'a> {
     pub log: Log,
     /// Which of its channels it uses.
     pub channel: u32,
-    /// Whether an attempt that it gave up may still wait on this channel.
+    /// Whether an attempt that it gave up may still be waiting on this channel.
     pub left_behind: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The faults of a run: each does its damage, repairs it, and records which promises do not hold meanwhile.
+//! The faults of a run: each does its damage, repairs it, and records which promises do not hold in the meantime.
 
 mod commands;
 mod failover;

@@ -1,4 +1,4 @@
-//! Drives the locks of the crate rslock, as locks.py drives those of Python: the same steps, the same answers.
+//! Drives the locks of the rslock crate, as locks.py drives those of Python: the same steps, the same answers.
 //!
 //! locks PORT
 

@@ -53,7 +53,7 @@ fn a_channel_is_skipped_until_one_of_its_attempts_asks() {
 }
 
 #[test]
-fn a_late_head_that_comes_before_anybody_else_gets_the_lock() {
+fn a_late_head_that_asks_before_anybody_else_gets_the_lock() {
     with_a_clock(|clocked| {
         let _subscriber = clocked.place.subscriber("c");
         let token = clocked.place.is_granted(1, "c", "");

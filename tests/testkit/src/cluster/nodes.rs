@@ -160,7 +160,7 @@ impl<'a> Move<'a> {
                 let reply = conn.execute(&[&command[..], &keys].concat());
                 Some(reply).filter(|reply| !matches!(reply, Reply::Error(text) if text.contains("NOREPLICAS")))
             });
-            // The key was deleted meanwhile.
+            // The key was deleted in the meantime.
             assert!(matches!(&reply, Reply::Status(text) if text == "OK" || text == "NOKEY"), "{reply:?}");
         }
     }

@@ -1,6 +1,6 @@
 /* Makes a server do exactly the same at every start: preloaded, it reads zeros instead of random bytes, and its
-   wall clock stands still. The seed decides which names share a place in the server's tables, and with that about 1% of a
-   command's instructions; anything done once per millisecond would be done with nearly every command in slow motion. */
+   wall clock stands still. The seed decides which names share a place in the server's tables, and with that about 1%
+   of a command's instructions; anything done once per millisecond would be done with nearly every command in slow motion. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

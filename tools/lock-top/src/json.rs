@@ -1,6 +1,7 @@
-//! The output of `--once --json`. Fields have the same names as in the replies; a field that does not apply is null.
+//! The output of `--json`. Fields have the same names as in the replies; a field that does not apply is null.
 
 use crate::graph::Graph;
+use crate::held::{Hold, Sample};
 use crate::model::{sorted, By, Holder, Info, Lock, Name, Party, Server, Waiter};
 use crate::text::show;
 use serde_json::{json, Map, Value};
@@ -28,6 +29,30 @@ pub fn document(servers: &[Server], graph: &Graph, by: By) -> Value {
         "locks": locks,
         "waits": edges,
         "cycles": cycles,
+    })
+}
+
+/// What `--held-for` found.
+pub fn held(samples: &[Sample], holds: &[(&Sample, &Hold)]) -> Value {
+    let hold = |(sample, hold): &(&Sample, &Hold)| {
+        let place = Value::Object(named(&hold.name));
+        with(with(place, json!({ "server": sample.address })), holder(&hold.holder))
+    };
+    let server = |sample: &Sample| {
+        json!({
+            "address": sample.address,
+            "error": sample.trouble,
+            "notes": sample.notes,
+            "role": sample.role,
+            "held": sample.held,
+            "held-for-too-long": sample.too_long,
+            "of-unknown-age": sample.unknown,
+            "oldest-held-ms": sample.oldest_ms(),
+        })
+    };
+    json!({
+        "servers": samples.iter().map(server).collect::<Vec<_>>(),
+        "holds": holds.iter().map(hold).collect::<Vec<_>>(),
     })
 }
 

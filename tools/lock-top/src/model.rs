@@ -85,6 +85,8 @@ pub struct Lock {
     pub held_ms: Option<u64>,
     pub free_in_ms: Option<u64>,
     pub overdue_ms: Option<u64>,
+    /// How many hold it now, according to LOCK.SCAN.
+    pub holder_count: Option<u64>,
     /// Its holders; for an expired lock, its last holders.
     pub holders: Vec<Holder>,
     /// The waiters, in order; `None` if LOCK.INFO was not sent, or is not permitted.

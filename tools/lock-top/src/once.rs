@@ -1,12 +1,13 @@
 //! One snapshot of everything, as text or JSON.
 
 use crate::graph::Graph;
+use crate::json;
 use crate::lines::{self, ASCII, UNICODE};
 use crate::model::{sorted, Server};
 use crate::options::Options;
 use crate::poll::{Poller, Wish};
+use crate::servers::{self, Visit};
 use crate::target::Target;
-use crate::{json, sentinel};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::thread;
@@ -19,7 +20,10 @@ const MOST_STEPS: usize = 200;
 
 /// Returns the output, and whether every server could be asked.
 pub fn run(options: &Options, width: usize) -> (String, bool) {
-    let (servers, sentinels) = poll(options);
+    let (servers, sentinels) = match servers::each(options, |target, _| poll_server(options, target)) {
+        Ok(servers) => (servers, None),
+        Err(trouble) => (Vec::new(), Some(trouble)),
+    };
     let is_whole = sentinels.is_none() && servers.iter().all(|server| server.trouble.is_none());
     let graph = Graph::of(&servers);
     if options.json {
@@ -36,31 +40,7 @@ pub fn run(options: &Options, width: usize) -> (String, bool) {
     (out, is_whole)
 }
 
-fn poll(options: &Options) -> (Vec<Server>, Option<String>) {
-    let mut queue = match &options.sentinel {
-        None => options.targets.clone(),
-        Some(name) => match sentinel::members(&options.targets, name, &options.login) {
-            Ok(members) => members,
-            Err(trouble) => return (Vec::new(), Some(trouble)),
-        },
-    };
-    queue.reverse();
-    let (mut servers, mut seen): (Vec<Server>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
-    while let Some(target) = queue.pop() {
-        if !seen.insert(target.address()) {
-            continue;
-        }
-        let (server, members) = poll_server(options, target);
-        let is_double = server.run_id.is_some() && servers.iter().any(|known| known.run_id == server.run_id);
-        if !is_double {
-            servers.push(server);
-        }
-        queue.extend(members.into_iter().rev());
-    }
-    (servers, None)
-}
-
-fn poll_server(options: &Options, target: Target) -> (Server, Vec<Target>) {
+fn poll_server(options: &Options, target: Target) -> Visit<Server> {
     let mut poller = Poller::new(target);
     let wish = Wish { by: options.by, count: options.count, all: options.all, selected: None, details: MOST_DETAILS };
     let mut server = poller.poll(&wish);
@@ -85,7 +65,7 @@ fn poll_server(options: &Options, target: Target) -> (Server, Vec<Target>) {
         }
     }
     let members = if options.only || server.trouble.is_some() { None } else { poller.members() };
-    (server, members.unwrap_or_default())
+    Visit { run_id: server.run_id.clone(), found: server, members: members.unwrap_or_default() }
 }
 
 fn text(options: &Options, servers: &[Server], graph: &Graph, width: usize) -> String {

@@ -27,7 +27,8 @@ Servers (same option letters as redis-cli):
   -a, --pass PASSWORD  password; others can see it in the list of processes, so
                        set REDISCLI_AUTH or use --pass-file
   --pass-file FILE     file with the password in its first line
-  -n, --db N           database that --all scans (default 0)
+  -n, --db N           database that --all scans (default 0), and the only one
+                       that --held-for scans (default: all of them)
   --tls                connect with TLS
   --cacert FILE        CA certificate (default: the system's)
   --cert FILE, --key FILE   certificate and key of this client
@@ -44,13 +45,19 @@ View:
 
 Scripts:
   --once               print one snapshot as text, and end
-  --json               print it as JSON; needs --once
+  --held-for TIME      print the locks that have been held for at least this
+                       time (90s, 30m, 1h, 2d), even if nobody waits for them,
+                       and end
+  --metrics            print how many these are, for Prometheus; needs
+                       --held-for
+  --json               print JSON; needs --once or --held-for
 
   --help, --version
 
 A poll is at most 13 calls to each server, over one connection, plus SELECT if
 locks are in several databases. With --once, the exit status is 1 if a server
-could not be asked. It is 2 for bad arguments.
+could not be asked. With --held-for it is 1 if such a lock was found, and 2 if a
+server could not be asked. It is 2 for bad arguments.
 ";
 
 pub enum Asked {
@@ -76,6 +83,9 @@ pub struct Options {
     pub color: bool,
     pub ascii: bool,
     pub once: bool,
+    /// Print the locks that have been held for at least this time.
+    pub held_for: Option<Duration>,
+    pub metrics: bool,
     pub json: bool,
 }
 
@@ -110,6 +120,8 @@ pub fn parse(
         color: env("NO_COLOR").is_none_or(|text| text.is_empty()),
         ascii: !is_utf8(&env),
         once: false,
+        held_for: None,
+        metrics: false,
         json: false,
     };
     let mut deferred = Deferred::default();
@@ -121,8 +133,12 @@ pub fn parse(
             arg => option(&mut options, &mut deferred, &arg_name(&arg), &mut parser)?,
         }
     }
-    if options.json && !options.once {
-        return Err("--json needs --once".into());
+    match (&options.held_for, options.once) {
+        (None, false) if options.json => return Err("--json needs --once or --held-for".into()),
+        (None, _) if options.metrics => return Err("--metrics needs --held-for".into()),
+        (Some(_), true) => return Err("--once and --held-for print different things: use one of them".into()),
+        _ if options.metrics && options.json => return Err("--metrics and --json exclude each other".into()),
+        _ => {}
     }
     finish_login(&mut options.login, &deferred)?;
     let is_sentinel = options.sentinel.is_some();
@@ -177,7 +193,7 @@ fn option(
         }
         "-a" | "--pass" => login.password = Some(text(value()?)?),
         "--pass-file" => deferred.pass = Some(value()?),
-        "-n" | "--db" => login.db = within(name, &text(value()?)?, 0, i64::from(i32::MAX))?,
+        "-n" | "--db" => login.db = Some(within(name, &text(value()?)?, 0, i64::from(i32::MAX))?),
         "--tls" => login.tls = true,
         "--cacert" => deferred.cacert = Some(value()?),
         "--cert" => deferred.cert = Some(value()?),
@@ -194,6 +210,8 @@ fn option(
         "--no-color" | "--no-colour" => options.color = false,
         "--ascii" => options.ascii = true,
         "--once" => options.once = true,
+        "--held-for" => options.held_for = Some(span(&text(value()?)?)?),
+        "--metrics" => options.metrics = true,
         "--json" => options.json = true,
         other => return Err(format!("unknown option {other}; --help lists them")),
     }
@@ -212,6 +230,18 @@ fn within(name: &str, value: &str, least: i64, most: i64) -> Result<i64, String>
 fn interval(value: &str) -> Result<Duration, String> {
     let seconds = value.parse::<f64>().ok().filter(|seconds| (0.5..=60.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("--interval is from 0.5 to 60 seconds, not {value}"))
+}
+
+/// A time with its unit, of at most ten years, the longest lease.
+fn span(value: &str) -> Result<Duration, String> {
+    let read = || {
+        let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
+        let seconds = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)].iter().find(|(name, _)| *name == unit)?.1;
+        let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+        let seconds = number.parse::<u64>().ok().filter(|_| is_plain)?.checked_mul(seconds)?;
+        (1..=315_360_000).contains(&seconds).then(|| Duration::from_secs(seconds))
+    };
+    read().ok_or_else(|| format!("--held-for is a time such as 90s, 30m, 1h or 2d, not {value}"))
 }
 
 /// Whether the locale can show letters beyond ASCII.
@@ -271,7 +301,7 @@ mod tests {
         assert_eq!(options.targets.iter().map(Target::address).collect::<Vec<_>>(), ["db1:7000", "db2:6379"]);
         assert_eq!((options.by, options.count, options.interval), (By::Held, 7, Duration::from_millis(500)));
         let login = options.targets[1].login();
-        assert_eq!((login.db, login.user.as_deref(), login.password.as_deref()), (3, Some("ops"), Some("x")));
+        assert_eq!((login.db, login.user.as_deref(), login.password.as_deref()), (Some(3), Some("ops"), Some("x")));
     }
 
     #[test]
@@ -292,7 +322,7 @@ mod tests {
             let addresses: Vec<_> = options.targets.iter().map(Target::address).collect();
             (addresses.join(" "), login.user, login.password, login.db, login.tls)
         };
-        let plain = |address: &str| (address.to_string(), None, None, 0, false);
+        let plain = |address: &str| (address.to_string(), None, None, None, false);
         assert_eq!(at("-h db1"), plain("db1:6379"));
         assert_eq!(at("-p 7000"), plain("127.0.0.1:7000"));
         assert_eq!(at("-h db1 -p 7000"), plain("db1:7000"));
@@ -300,11 +330,17 @@ mod tests {
         assert_eq!(at("-s /run/redis.sock"), plain("/run/redis.sock"));
         assert_eq!(at("-u redis://db1:7001"), plain("db1:7001"));
         let secret = Some("secret".to_string());
-        assert_eq!(at("-h db1 -a secret -n 3"), ("db1:6379".into(), None, secret.clone(), 3, false));
+        assert_eq!(at("-h db1 -a secret -n 3"), ("db1:6379".into(), None, secret.clone(), Some(3), false));
         let whole = "-h db1 -p 7000 --user ops --pass secret -n 3 --tls";
-        assert_eq!(at(whole), ("db1:7000".into(), Some("ops".into()), secret.clone(), 3, true));
-        assert_eq!(at("-u rediss://ops:secret@db1/3"), ("db1:6379".into(), Some("ops".into()), secret, 3, true));
+        assert_eq!(at(whole), ("db1:7000".into(), Some("ops".into()), secret.clone(), Some(3), true));
+        assert_eq!(at("-u rediss://ops:secret@db1/3"), ("db1:6379".into(), Some("ops".into()), secret, Some(3), true));
         assert_eq!(at("--sentinel locks -h s1 -p 5000"), plain("s1:5000"));
+    }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        let of = |text: &str| parsed(&format!("--held-for {text}"), &[]).unwrap().held_for.unwrap().as_secs();
+        assert_eq!(["90s", "30m", "1h", "2d"].map(of), [90, 1_800, 3_600, 172_800]);
     }
 
     #[test]
@@ -323,7 +359,15 @@ mod tests {
             ("--count 0", "--count is a whole number from 1 to 200, not 0"),
             ("--interval 0.1", "--interval is from 0.5 to 60 seconds, not 0.1"),
             ("--interval NaN", "--interval is from 0.5 to 60 seconds, not NaN"),
-            ("--json", "--json needs --once"),
+            ("--json", "--json needs --once or --held-for"),
+            ("--metrics", "--metrics needs --held-for"),
+            ("--once --metrics", "--metrics needs --held-for"),
+            ("--held-for 1h --metrics --json", "--metrics and --json exclude each other"),
+            ("--once --held-for 1h", "--once and --held-for print different things"),
+            ("--held-for 3600", "--held-for is a time such as 90s, 30m, 1h or 2d, not 3600"),
+            ("--held-for 0s", "--held-for is a time"),
+            ("--held-for +1h", "--held-for is a time"),
+            ("--held-for 99999999999999999999d", "--held-for is a time"),
             ("--user bob", "--user needs a password"),
             ("--cert x", "--cert and --key need each other"),
             ("--cacert /no/such/file", "/no/such/file: No such file"),

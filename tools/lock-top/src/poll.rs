@@ -10,6 +10,7 @@ use crate::action::{Action, What};
 use crate::link::{Link, Trouble};
 use crate::model::{By, Info, Lock, Name, Rates, Server};
 use crate::reply::{self, bytes, list, number};
+use crate::servers;
 use crate::target::Target;
 use redis::Value;
 use std::collections::BTreeMap;
@@ -236,7 +237,7 @@ impl Poller {
 
     /// One step of the scan through the database's keys.
     fn scan(&mut self) -> Result<(), Trouble> {
-        let db = self.target.login().db;
+        let db = self.target.login().db.unwrap_or(0);
         let cursor = self.cursor.to_string();
         let words: [&[u8]; 4] = [b"LOCK.SCAN", cursor.as_bytes(), b"COUNT", SCAN_COUNT.as_bytes()];
         let Some((cursor, locks)) =
@@ -339,13 +340,7 @@ impl Poller {
         }
         self.members = Some(Instant::now());
         let reply = self.ask("CLUSTER SLOTS", None, &[b"CLUSTER", b"SLOTS"]).ok()??;
-        let master = |range: &Value| {
-            let node = list(list(range)?.get(2)?)?;
-            let host = bytes(node.first()?).unwrap_or_default();
-            let port = u16::try_from(number(node.get(1)?)?).ok()?;
-            Some(self.target.neighbour(&String::from_utf8_lossy(&host), port))
-        };
-        Some(list(&reply)?.iter().filter_map(master).collect()).filter(|members: &Vec<_>| !members.is_empty())
+        servers::masters(&reply, &self.target)
     }
 
     /// Carries out a confirmed action. Returns the outcome in one line.

@@ -111,6 +111,7 @@ pub fn scan(reply: &Value, db: i64) -> Option<(u64, Vec<Lock>)> {
             name: Name { db, key: fields.bytes("key")? },
             state: fields.text("state"),
             free_in_ms: fields.number("free-in-ms"),
+            holder_count: fields.number("holders"),
             holders: if holder.token.is_some() { vec![holder] } else { Vec::new() },
             ..Lock::default()
         })
@@ -141,6 +142,7 @@ pub fn info(reply: &Value, name: &Name) -> Option<Lock> {
         held_ms: fields.number("held-ms"),
         free_in_ms: fields.number("free-in-ms"),
         overdue_ms: fields.number("overdue-ms"),
+        holder_count: None,
         holders: several.unwrap_or_else(|| only.into_iter().collect()),
         queue: fields.list("queue").map(|rows| rows.iter().map(waiter).collect()),
         state: Some(state),

@@ -10,7 +10,8 @@ pub const SENTINEL_PORT: u16 = 26_379;
 pub struct Login {
     pub user: Option<String>,
     pub password: Option<String>,
-    pub db: i64,
+    /// The database to scan; `None` if none was named.
+    pub db: Option<i64>,
     pub tls: bool,
     /// Accept any certificate.
     pub insecure: bool,
@@ -58,7 +59,7 @@ impl Target {
             (login.user, login.password) = (settings.username().map(Into::into), Some(password.into()));
         }
         if settings.db() != 0 {
-            login.db = settings.db();
+            login.db = Some(settings.db());
         }
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => Self::at(host, *port, &login),
@@ -164,7 +165,7 @@ mod tests {
         let target = parsed("rediss://bob:s%20cret@db1:7001/3#insecure").unwrap();
         let login = target.login();
         assert_eq!((login.user.as_deref(), login.password.as_deref()), (Some("bob"), Some("s cret")));
-        assert!(login.tls && login.insecure && login.db == 3);
+        assert!(login.tls && login.insecure && login.db == Some(3));
         assert_eq!(parsed("redis://db1").unwrap().login().user.as_deref(), Some("ops"));
         let Err(error) = parsed("redis://bob:secret@db1:port") else { panic!("no error") };
         assert!(!error.contains("secret"), "{error}");

@@ -3,8 +3,9 @@
 //!
 //! `LOCK_TOP_CAPTURES=write cargo test -p lock-top page::` writes new captures into the page.
 
+use crate::held::{hold, metrics, HOUR};
 use crate::screen::Screen;
-use crate::{address, once};
+use crate::{address, once, run, text};
 use testkit::{project_file, root, skipped, Conn, Server};
 
 const PAGE: &str = "docs/LOCK_TOP.md";
@@ -75,6 +76,9 @@ fn the_captures_match_what_is_shown() {
         let framed = dialog.lines().filter_map(|line| line.get(line.find(['|', '+'])?..=line.rfind(['|', '+'])?));
         captures.push(("release", framed.collect::<Vec<_>>().join("\n")));
     }
+    hold(&mut conn, "ledger", 50 * HOUR, "billing:8");
+    hold(&mut conn, "backup", 2 * HOUR + HOUR / 12, "nightly");
+    captures.push(("held", text(&run(&["--held-for", "1h", &at]).stdout)));
     let (mut page, mut different) = (project_file(PAGE), Vec::new());
     for (name, capture) in captures {
         let (new, old) = replaced(&page, name, &capture);
@@ -95,6 +99,44 @@ fn the_page_has_the_help_word_for_word() {
     let help = crate::text(&crate::run(&["--help"]).stdout);
     let page = project_file(PAGE);
     assert!(page.contains(&format!("```text\n{help}```\n")), "{PAGE} lacks this text of --help:\n{help}");
+}
+
+#[test]
+fn the_page_has_the_metrics_and_a_cron_line_that_writes_them() {
+    let (server, mut conn) = Server::connected();
+    if conn.is_before_7() {
+        return skipped("the_page_has_the_metrics", "the permission %R~ needs 7.0");
+    }
+    let (page, at, dir) = (project_file(PAGE), address(&server), testkit::temp_dir());
+    let rules = crate::rights::documented_rules("docs/OPERATING.md", "watcher");
+    conn.ok(&[&["ACL", "SETUSER", "watcher"], &*rules.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+    hold(&mut conn, "report", 2 * HOUR, "alice");
+    std::fs::write(dir.join("password"), "secret\n").unwrap();
+
+    let line = page.lines().find_map(|line| line.strip_prefix("*/15 * * * * prometheus ")).expect("a line for cron");
+    assert!(!line.contains('%'), "cron would end the line there");
+    let dir_name = dir.to_str().unwrap();
+    let mut command = line.to_string();
+    for (documented, here) in [
+        ("/var/lib/prometheus/node-exporter", dir_name),
+        ("/etc/lock-top.pass", "password"),
+        ("db1:6379", &at),
+        ("{ lock-top ", &format!("{{ {} ", env!("CARGO_BIN_EXE_lock-top"))),
+    ] {
+        assert!(command.contains(documented), "{documented}: {command}");
+        command = command.replace(documented, here);
+    }
+    let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let written = std::fs::read_to_string(dir.join("lock-top.prom")).unwrap();
+    assert!(!dir.join("lock-top.tmp").exists());
+    let values = metrics(&written, &at);
+    assert_eq!(values.iter().map(|(_, value)| *value).take(3).collect::<Vec<_>>(), [1.0, 1.0, 1.0], "{written}");
+
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let documented: Vec<&str> = rows.map(|row| row.0).filter(|name| name.starts_with("lock_")).collect();
+    assert_eq!(documented, values.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

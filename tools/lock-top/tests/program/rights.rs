@@ -1,6 +1,7 @@
 //! Users with few permissions: they see what they may see, and a line names what they may not. The server's ACL LOG
 //! does not fill up.
 
+use crate::held::{held, hold, HOUR};
 use crate::screen::Screen;
 use crate::{address, json, once};
 use serde_json::Value;
@@ -64,7 +65,7 @@ fn a_user_without_permissions_sees_notes_and_no_locks() {
 }
 
 /// The rules in the page's ACL SETUSER line for this user.
-fn documented_rules(page: &str, user: &str) -> Vec<String> {
+pub fn documented_rules(page: &str, user: &str) -> Vec<String> {
     let page = project_file(page);
     let line =
         page.lines().find(|line| line.starts_with(&format!("ACL SETUSER {user} "))).expect("the page names a user");
@@ -152,4 +153,61 @@ fn unreadable_keys_do_not_displace_readable_ones() {
         let shown = screen.shows();
         shown.lines().any(|line| line.contains(" yours ") && line.contains(" held ")).then_some(())
     });
+}
+
+/// A server with a lock held for two hours in each of two databases, and a user with these rules.
+fn server_with_leaks(user: &[&str]) -> (Server, Conn, [String; 5]) {
+    let (server, mut conn) = Server::connected();
+    conn.ok(&[&["ACL", "SETUSER", "watcher", "on", ">secret"], user].concat());
+    for db in ["2", "0"] {
+        conn.ok(&["SELECT", db]);
+        hold(&mut conn, "report", 2 * HOUR, "alice");
+    }
+    let args = [&address(&server), "--user", "watcher", "--pass", "secret"].map(String::from);
+    (server, conn, args)
+}
+
+#[test]
+fn the_watcher_samples_all_locks_and_is_denied_nothing() {
+    if Server::connected().1.is_before_7() {
+        return skipped("the_watcher_samples", "%R~ needs 7.0");
+    }
+    let rules = documented_rules("docs/OPERATING.md", "watcher");
+    let (_server, mut conn, args) = server_with_leaks(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let (status, text) = held(&args.each_ref().map(String::as_str));
+    assert_eq!(status, 1);
+    assert!(text.contains(": 2 held, 2 of them ") && !text.contains("may not"), "{text}");
+    let denied = conn.execute(&["ACL", "LOG"]);
+    assert!(denied.list().is_empty(), "{denied:?}");
+}
+
+#[test]
+fn each_permission_that_a_sample_lacks_is_reported() {
+    let all = ["+info", "+select", "+lock.scan", "+lock.info"];
+    for (lacking, status, said) in [
+        ("", 1, ": 2 held, 2 of them "),
+        ("+info", 1, ": 1 held, 1 of them for at least 1h00m, the oldest for 2h00m\n  may not run INFO: "),
+        ("+select", 2, ": NOPERM "),
+        ("+lock.scan", 2, ": NOPERM "),
+        ("+lock.info", 1, "\n  may not run LOCK.INFO: no addresses, and of several holders only the last to end\n"),
+    ] {
+        let rules = all.iter().filter(|rule| **rule != lacking).copied();
+        let (_server, _conn, args) = server_with_leaks(&["~*"].into_iter().chain(rules).collect::<Vec<_>>());
+        let (code, text) = held(&args.each_ref().map(String::as_str));
+        assert!(code == status && text.contains(said), "without {lacking}: {code}: {text}");
+        assert_eq!(text.contains("may not") || text.contains("NOPERM"), !lacking.is_empty(), "{lacking}: {text}");
+    }
+}
+
+#[test]
+fn a_holder_of_several_is_found_without_lock_info_if_it_ends_last() {
+    let (_server, mut conn, args) = server_with_leaks(&["~*", "+info", "+select", "+lock.scan"]);
+    let token = conn.lock("report", "token").int();
+    conn.int(&["DEL", "report"]);
+    let timestamp = token / 1_000_000 + 30_000;
+    for (later, owner) in [(0, "first"), (60, "last")] {
+        conn.int(&["ZADD", "pool", &(timestamp + later).to_string(), &format!("{:016} {owner}", token + later)]);
+    }
+    let (status, text) = held(&args.each_ref().map(String::as_str));
+    assert!(status == 1 && text.contains("pool by last\n") && !text.contains("first"), "{text}");
 }

@@ -110,7 +110,7 @@ func (a *attempt) get() (*grant, error) {
 
 func (a *attempt) try() (*grant, error) {
 	if a.request.session && a.request.wait > 0 && !a.engine.isPortable() {
-		// The server has to see the wait on the connection that has the caller's other locks.
+		// The server has to see the wait on the connection that holds the caller's other locks.
 		return a.byBlocking()
 	}
 	if a.engine.blocking.isReady() {
@@ -317,7 +317,7 @@ func (a *attempt) refused() error {
 	return refusedError(a.request.name) // also if this user may not ask
 }
 
-// leaveSession gives the connection of a session back if the key is on another server. It may have other locks, so it
+// leaveSession gives a session's connection back if the key is on another server. It may have other locks, so it
 // is closed only if its server has changed its role.
 func (a *attempt) leaveSession(code string) {
 	switch {

@@ -8,7 +8,7 @@ import (
 // blocking is the dedicated connection on which a manager's only waiter blocks. That takes one round trip, where
 // NOTIFY takes two and a message.
 //
-// It is meant for processes that do one thing at a time. As soon as a second attempt waits at the same time, all
+// It is meant for processes that do one thing at a time. As soon as a second attempt is waiting too, all
 // attempts wait with NOTIFY. While the connection is open, calls use one pool connection, so there are never more than
 // three connections in all. Queued calls also close this connection.
 type blocking struct {
@@ -60,7 +60,7 @@ func (s *blocking) take(ctx context.Context, key string) (*connection, error) {
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // closed meanwhile
+	if s.engine.isClosed() { // closed in the meantime
 		conn.close()
 	}
 	return conn, nil
@@ -76,7 +76,7 @@ func (s *blocking) leave() {
 	}
 }
 
-// end closes the connection because others wait or call. An attempt that blocks on it finishes its piece first.
+// end closes the connection because others are waiting or calling. An attempt blocking on it finishes its piece first.
 func (s *blocking) end() {
 	s.mu.Lock()
 	s.isOver = true

@@ -62,7 +62,7 @@ func newEngine(client driver.Client, s *managerSettings) *engine {
 	return e
 }
 
-// now is the time on the clock of leases and waits.
+// now is the time on the clock for leases and waits.
 func (e *engine) now() time.Duration { return e.clock.Now() }
 
 func (e *engine) warn(text string, args ...any) {
@@ -78,7 +78,7 @@ func (e *engine) isClosed() bool {
 	}
 }
 
-// admit returns the error of a request that must not be sent, or the Held that the caller has and gets again.
+// admit returns the error of a request that must not be sent, or the Held that the caller already has and gets again.
 func (e *engine) admit(ctx context.Context, r *request) (*Held, error) {
 	if r.err != nil {
 		return nil, r.err

@@ -97,7 +97,7 @@ func (h *Held) do(ctx context.Context, work, finish func(ctx context.Context) er
 	return err
 }
 
-// doAgain runs work in a further scope of the lock. The outermost one ends the hold.
+// doAgain runs work in an inner scope of the lock. The outermost one ends the hold.
 func (h *Held) doAgain(ctx context.Context, work func(ctx context.Context) error) error {
 	scoped, end := h.scope(ctx)
 	defer end(nil)
@@ -185,8 +185,8 @@ func scopeOf(ctx context.Context) *scope {
 	return found
 }
 
-// heldAgain returns the Held that the caller has, in a scope around this call, and gets again; nil if it gets none. It
-// returns an error if the caller would wait for itself.
+// heldAgain returns the Held that the caller already has in a scope around this call, if it gets that one again;
+// otherwise nil. It returns an error if the caller would wait for itself.
 func (e *engine) heldAgain(ctx context.Context, r *request) (*Held, error) {
 	for around := scopeOf(ctx); around != nil; around = around.around {
 		hold := around.held.hold

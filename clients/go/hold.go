@@ -25,7 +25,7 @@ type hold struct {
 	sent       time.Duration // the lease counts from here
 	lease      time.Duration
 	isPortable bool
-	again      int  // how often it was acquired again
+	again      int  // how many times it was acquired again
 	isEnded    bool // released
 	isDropped  bool // the Held has been garbage collected
 	isGone     bool // the grant has ended on the server
@@ -132,7 +132,7 @@ func (h *hold) enterAgain() bool {
 	return isHeld
 }
 
-// leaveAgain reports whether a Release belongs to a repeated Acquire, so that the hold goes on.
+// leaveAgain reports whether a Release belongs to a repeated Acquire, so the hold continues.
 func (h *hold) leaveAgain() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +180,7 @@ func (h *hold) extended(sent, lease time.Duration, isDone bool) {
 	}
 }
 
-// awaitIdle waits until no EXTEND is in flight. It reports whether the server cannot run an earlier one any more.
+// awaitIdle waits until no EXTEND is in flight. It reports whether the server can no longer run an earlier one.
 func (h *hold) awaitIdle(timeout time.Duration) bool {
 	h.mu.Lock()
 	idle := h.idle

@@ -9,8 +9,8 @@ import (
 // The lease of an EXTEND is counted from when the server runs it, so one that takes longer is sent again.
 const lateExtend = 250 * time.Millisecond
 
-// keep ends a hold whose lock stays until then, by the clock of leases. If that has passed, the lock is released.
-// isLong: the lease has that end already. The error is nil if the lock was held to the end of the hold.
+// keep ends a hold whose lock stays until then, by the lease clock. If that time has passed, the lock is released.
+// isLong: the lease already ends then. The error is nil if the lock was held to the end of the hold.
 func (e *engine) keep(h *hold, until time.Duration, isLong bool) error {
 	return e.leave(h, func(wasLost bool) (wasHeld bool, err error) {
 		switch {
@@ -52,7 +52,7 @@ func (e *engine) keepOnceMore(h *hold, until time.Duration) {
 	e.timer.later(e.now()+lateCopy, func() { e.keepInBackground(h, until, func() {}) })
 }
 
-// keepInBackground keeps the lock of a hold in the background, and calls kept once it has done so.
+// keepInBackground keeps a hold's lock in the background, and calls kept once it has done so.
 func (e *engine) keepInBackground(h *hold, until time.Duration, kept func()) {
 	if e.now() >= until {
 		return

@@ -46,12 +46,12 @@ func (l *Locks) Limit(key string, n int, lease time.Duration, options ...Option)
 }
 
 // AllOf acquires all of the keys or none, under one token. It holds none of them while it waits. In a cluster, the
-// keys must be in one slot. Without the module it polls, and gets no key that others wait for.
+// keys must be in one slot. Without the module it polls, and gets no key that others are waiting for.
 func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
-// Session returns an object whose locks are those of one caller: they have [Session], and share a connection. So the
+// Session returns an object whose locks all belong to one caller: they have [Session], and share a connection, so the
 // server finds deadlocks even where the locks are held without a scope. It needs no closing: the connection closes with
 // its last lock.
 func (l *Locks) Session() *SessionLocks { return &SessionLocks{locks: l} }

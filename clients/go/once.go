@@ -15,7 +15,7 @@ const (
 	mostLate  = 100 * time.Millisecond
 	// A long lease is at least this long until the tick of its grant is known: that may be the next one.
 	leastLong = time.Second
-	// After this time two clocks may have drifted apart by so much that the server's is read again when a body ends.
+	// After this time two clocks may have drifted so far apart that the server's is read again when a body ends.
 	drifts = 10 * time.Minute
 )
 
@@ -83,8 +83,8 @@ func (o *Once) fault(asked *request) string {
 	return ""
 }
 
-// Do calls body with its hold, unless another process runs the tick of this moment, or has run it. A loss, and the
-// context of body, are those of [Lock.Do].
+// Do calls body with its hold, unless another process is running the current tick, or has run it. A loss, and the
+// context of body, are as in [Lock.Do].
 //
 // If body returns nil, nobody else runs this tick. The tick is kept from others even if ctx is done by then; anything
 // that takes a long time is done in the background. If body returns an error or panics, another process may run this
@@ -110,7 +110,7 @@ func (o *Once) Do(ctx context.Context, body func(ctx context.Context, held *Held
 	return Ran, nil
 }
 
-// begin starts to run the tick of this moment. It returns nil and no error if another process does, or has done so.
+// begin starts running the current tick. It returns nil and no error if another process is running it, or has run it.
 func (o *Once) begin(ctx context.Context) (*HeldOnce, error) {
 	e, r := o.engine, o.request
 	if _, err := e.admit(ctx, r); err != nil {
@@ -159,7 +159,7 @@ func (o *Once) held(ctx context.Context, held *Held, clock estimate) (*HeldOnce,
 			return nil, err
 		}
 	}
-	// The server granted it between two moments. If a kept lease had to end first, its window is over by the later.
+	// The server granted it between two moments. If a kept lease had to end first, its window has ended by the later.
 	tick := tickAt(h.granted+clock.offset, o.period)
 	granted := h.requested + clock.offset - clock.doubt
 	run := tickRun{
@@ -209,7 +209,7 @@ type tickRun struct {
 }
 
 // leaseEnds returns when the lease has to end, by the local clock, so that the server lets others in at the end of the
-// window. If the estimate of the server's clock is wrong, others may come a little later, but not earlier.
+// window. If the estimate of the server's clock is wrong, others may get in a little later, but not earlier.
 func (r *tickRun) leaseEnds() time.Duration {
 	return windowEnds(r.tick, r.period) + min(r.clock.doubt, mostDoubt) - r.clock.offset - r.margin
 }

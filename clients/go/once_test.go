@@ -12,7 +12,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// tickServer grants every lock. At its start a tick of a day has just begun. It records when the lease ends.
+// tickServer grants every lock. When it starts, a daily tick has just begun. It records when the lease ends.
 type tickServer struct {
 	*slowServer
 	ahead   time.Duration
@@ -174,7 +174,7 @@ func TestABodyMayReleaseItsLock(t *testing.T) {
 	}
 }
 
-func TestALossDuringTheBodyIsThatOfAnyLock(t *testing.T) {
+func TestALossDuringTheBodyIsLikeThatOfAnyLock(t *testing.T) {
 	server := newTickServer()
 	for _, stops := range []bool{true, false} {
 		_, err := opened(t, server).Once("a", day).Do(context.Background(), func(ctx context.Context, held *HeldOnce) error {
@@ -332,7 +332,7 @@ func TestACallerThatGivesUpAfterItsBodyKeepsTheTick(t *testing.T) {
 	}
 }
 
-func TestTheTimeIsAskedAgainAfterALongBody(t *testing.T) {
+func TestTheTimeIsRequestedAgainAfterALongBody(t *testing.T) {
 	for _, one := range []struct {
 		takes  time.Duration
 		fails  bool

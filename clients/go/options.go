@@ -38,12 +38,12 @@ func Owner(owner string) Option {
 // NoOwner sends no label. Use it for keys that classic clients share: they expect a pure number.
 func NoOwner() Option { return func(s *settings) { s.owned = false } }
 
-// Reentrant gives a caller that already holds this lock the same [Held] again. A caller is known by its context: that
-// of [Lock.Do] or [Held.Context]. Each [Lock.Acquire] needs a [Held.Release] of its own; the end of the outermost Do
-// releases the lock.
+// Reentrant gives a caller that already holds this lock the same [Held] again. A caller is identified by its context:
+// that of [Lock.Do] or [Held.Context]. Each [Lock.Acquire] needs a [Held.Release] of its own; the end of the outermost
+// Do releases the lock.
 func Reentrant() Option { return func(s *settings) { s.reentrant = true } }
 
-// Session binds the lock to a connection outside of the application's pool: the lock ends one second after the
+// Session binds the lock to a connection outside the application's pool: the lock ends one second after the
 // connection closes. Session locks held in the scopes around a call share a connection with the lock requested there,
 // and the server finds deadlocks between such connections ([ErrDeadlock]); [Locks.Session] is for locks held without a
 // scope. It needs the module.

@@ -20,12 +20,12 @@ const (
 
 // pipeline sends the calls of many callers to one server over two connections from the application's pool.
 //
-// Up to maxExchanges exchanges run at a time. Callers that arrive meanwhile are queued, and when an exchange ends, the
-// queue is sent as one batch. So a lone caller pays nothing for the queue, and a thousand callers behind a slow network
-// need no more connections than one caller. With 1,000 callers, this takes a quarter to a sixth of the CPU time of a
-// semaphore that admits four calls: for an acquisition and its release, 12 against 44 µs in the process and 3 against
-// 21 µs in the server (go-redis; with redigo, 14 and 4 against 43 and 22; medians of five alternating rounds).
-// storm_test.go cancels callers in every state.
+// Up to maxExchanges exchanges run at a time. Callers that arrive in the meantime are queued, and when an exchange
+// ends, the queue is sent as one batch. So a lone caller pays nothing for the queue, and a thousand callers behind a
+// slow network need no more connections than one caller. With 1,000 callers, this takes a quarter to a sixth of the CPU
+// time of a semaphore that admits four calls: for an acquisition and its release, 12 rather than 44 µs in the process
+// and 3 rather than 21 µs in the server (go-redis; with redigo, 14 and 4 rather than 43 and 22; medians of five
+// alternating rounds). storm_test.go cancels callers in every state.
 //
 // Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller return at
 // once, but costs as much as the call itself if the server is nearby. So a call that follows a fast exchange runs
@@ -50,7 +50,7 @@ func (p *pipeline) most() int {
 	return maxExchanges
 }
 
-// narrow limits the pipeline to one exchange at a time, unless it has ever run two; it reports whether the limit
+// narrow limits the pipeline to one exchange at a time, unless it has already run two; it reports whether the limit
 // applies. onQueued is called when a second caller is queued.
 func (p *pipeline) narrow(onQueued func()) bool {
 	p.mu.Lock()

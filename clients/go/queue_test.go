@@ -204,7 +204,7 @@ func TestAUserWithoutAnyPermissionDoesNotTurnQueuesOff(t *testing.T) {
 	}
 }
 
-func TestWhileASlotMovesOnlyTheLockIsSent(t *testing.T) {
+func TestWhileASlotIsMovingOnlyTheLockIsSent(t *testing.T) {
 	moving := 2
 	server := scriptOnly(func(function string, keys []string, args []any) (any, error) {
 		switch {

@@ -76,7 +76,7 @@ func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
 		all = append(all, held)
 	}
 	suspend(lease / 3)
-	// A retry follows each failure within a twentieth of the lease, so the fifth comes in time.
+	// A retry follows each failure within a twentieth of the lease, so the fifth is in time.
 	for left := 3; left >= 0; left-- {
 		eventually(t, "all have failed and are scheduled again", func() bool {
 			return server.failuresLeft(left) && due(locks.engine.timer, lease/20) == len(all)

@@ -18,7 +18,7 @@ const (
 	usualMargin = time.Second
 )
 
-// estimate is what is known about the clock of a server.
+// estimate is what is known about a server's clock.
 type estimate struct {
 	offset time.Duration // the server's time since 1970, minus the local clock
 	doubt  time.Duration // by how much the offset may be off
@@ -176,7 +176,7 @@ func (c *serverClock) knownMargin() (margin time.Duration, isFresh bool) {
 	return c.margin, c.engine.now() < c.marginAsked+clockValidFor
 }
 
-// askMargin asks for the margin. After an error reply the last one counts: this user may not ask.
+// askMargin asks for the margin. After an error reply the last one stays valid: this user may not ask.
 func (c *serverClock) askMargin(ctx context.Context, key string) error {
 	reply, err := c.engine.router.call(ctx, key, []any{"LOCK.INFO", key}, c.engine.timeout)
 	if _, isReply := as[*replyError](err); err != nil && !isReply {

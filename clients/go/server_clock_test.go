@@ -97,7 +97,7 @@ func TestRepliesToTimeAreTextBytesOrNumbers(t *testing.T) {
 	}
 }
 
-func TestTheTimeIsAskedAtMostOnceAMinute(t *testing.T) {
+func TestTheTimeIsRequestedAtMostOnceAMinute(t *testing.T) {
 	server := newClockServer()
 	locks := opened(t, server)
 	for range 3 {
@@ -115,7 +115,7 @@ func TestTheTimeIsAskedAtMostOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestASlowReplyToTimeIsAskedForOnceMore(t *testing.T) {
+func TestTheTimeIsRequestedAgainAfterASlowReply(t *testing.T) {
 	server := newClockServer()
 	server.takes = []time.Duration{510 * time.Millisecond, 0}
 	locks := opened(t, server)
@@ -171,7 +171,7 @@ func TestEachServerOfAClusterHasItsOwnClock(t *testing.T) {
 	}
 }
 
-func TestALostReplyToTimeIsAskedForOnceMore(t *testing.T) {
+func TestTheTimeIsRequestedAgainAfterALostReply(t *testing.T) {
 	server := newClockServer()
 	locks := opened(t, server)
 	server.fails = []error{io.EOF}
@@ -255,7 +255,7 @@ func TestACallerThatGivesUpPassesTheQuestionOn(t *testing.T) {
 	estimated(t, locks, "a")
 }
 
-func TestTheMarginIsAskedAtMostOnceAMinute(t *testing.T) {
+func TestTheMarginIsRequestedAtMostOnceAMinute(t *testing.T) {
 	asked := 0
 	answers := []any{
 		[]any{"lease-ms", int64(5000), "free-in-ms", int64(12_001)}, driver.ReplyError("NOPERM no"), io.EOF,
@@ -271,7 +271,7 @@ func TestTheMarginIsAskedAtMostOnceAMinute(t *testing.T) {
 	}}
 	clock := opened(t, server).engine.serverClock
 	for _, want := range []time.Duration{7 * time.Second, 7 * time.Second, usualMargin} {
-		for range 2 { // a lost reply is asked for again by the next caller
+		for range 2 { // after a lost reply, the next caller asks again
 			if got, err := clock.readMargin(context.Background(), keyed("a")); err != nil || got != want && asked != 3 {
 				t.Errorf("after %d questions it is %v, %v", asked, got, err)
 			}

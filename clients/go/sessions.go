@@ -10,14 +10,14 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// sessions are the connections of session locks. Those of one caller share a connection, so that the server sees a
+// sessions are the connections of session locks. Those of one caller share a connection, so the server sees a
 // client that holds one lock and waits for another, and finds deadlocks.
 //
 // The locks of a caller are those of a [SessionLocks], or else those held in the scopes around a call. A goroutine that
 // was started in a scope is inside that scope too. Two of them may wait for each other's locks without a deadlock, so
 // the call does not use a connection that has any lock from elsewhere.
 //
-// One attempt at a time uses a connection; meanwhile, another attempt of the same caller gets a new one. A connection
+// One attempt at a time uses a connection; meanwhile, another attempt by the same caller gets a new one. A connection
 // is closed with its last lock, and its end loses all of its locks.
 type sessions struct {
 	engine *engine
@@ -88,7 +88,7 @@ func (s *sessions) take(ctx context.Context, r *request) (*session, error) {
 	}
 	s.mu.Unlock()
 	conn.whenEnded(func() { s.ended(fresh) })
-	if s.engine.isClosed() { // closed meanwhile
+	if s.engine.isClosed() { // closed in the meantime
 		conn.close()
 	}
 	return fresh, nil

@@ -199,7 +199,7 @@ func TestSessionLocksInScopesShareAConnection(t *testing.T) {
 	}
 }
 
-// Two goroutines of one scope may wait for each other, which is not a deadlock.
+// Two goroutines in one scope may wait for each other, which is not a deadlock.
 func TestAConnectionThatHasALockFromElsewhereIsNotShared(t *testing.T) {
 	fake := newSessionServer()
 	locks := opened(t, fake)
@@ -284,7 +284,7 @@ func TestASessionAttemptBlocksOnceTheModuleIsBack(t *testing.T) {
 	fake := newSessionServer()
 	fake.busy["b"] = true
 	locks := opened(t, fake)
-	locks.engine.missedUntil.Store(1) // it was missing, and is to be tried again
+	locks.engine.missedUntil.Store(1) // it was missing, and is due to be tried again
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() {
@@ -522,7 +522,7 @@ func hasWaiter(t *testing.T, locks *Locks, key string) bool {
 	return fieldsOf(reply)["waiters"] == int64(1)
 }
 
-func TestGoroutinesOfAScopeMayWaitForEachOther(t *testing.T) {
+func TestGoroutinesInAScopeMayWaitForEachOther(t *testing.T) {
 	locks := opened(t, adapters["go-redis"](server.Start(t)))
 	mustNot(t, sessionLock(locks, "a").Do(context.Background(), func(ctx context.Context) error {
 		var all sync.WaitGroup

@@ -123,7 +123,7 @@ func (s *subscription) subscribed(key string) (*connection, error) {
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // closed meanwhile
+	if s.engine.isClosed() { // closed in the meantime
 		conn.close()
 	}
 	if err := conn.subscribe(s.channel, s.engine.timeout, s.pass); err != nil {

@@ -171,8 +171,8 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 	return got, isCancelled, nil
 }
 
-// restartLease extends a grant that may be old, because it came at an unknown time during a blocking call. The EXTEND
-// starts a new lease. restartLease reports whether the lock is still held.
+// restartLease extends a grant that may be old, because it was made at an unknown time during a blocking call. The
+// EXTEND starts a new lease. restartLease reports whether the lock is still held.
 func (a *attempt) restartLease(got *grant) (bool, error) {
 	for a.engine.now() >= got.sent+a.request.lease/3 {
 		sent := a.engine.now()

@@ -18,7 +18,7 @@ import (
 const writeTimeout = 10 * time.Second
 
 // conn is a connection that go-redis has dialed and authenticated, and no longer uses. It is read here, because
-// go-redis reads only while it waits for a reply, so go-redis would not notice that the connection was closed.
+// go-redis reads only while waiting for a reply, so go-redis would not notice that the connection was closed.
 type conn struct {
 	net.Conn
 	client *redis.Client

@@ -158,7 +158,7 @@ func TestADedicatedConnectionAuthenticatesOnceWithChangingCredentials(t *testing
 	}
 }
 
-func TestADedicatedConnectionThatComesTooLateIsClosed(t *testing.T) {
+func TestADedicatedConnectionThatArrivesTooLateIsClosed(t *testing.T) {
 	server := fake.Start(t, answer(fake.Silence))
 	closed, dials := make(chan struct{}), make(chan struct{})
 	_, n := open(t, &redis.Options{Addr: server.Address, Dialer: func(context.Context, string, string) (net.Conn, error) {
@@ -205,7 +205,7 @@ func TestADedicatedConnectionReportsAFailedLogin(t *testing.T) {
 	}
 }
 
-// The library writes to the options of a client while its first connections find out what the server supports.
+// The library writes to a client's options while its first connections find out what the server supports.
 func TestADedicatedConnectionIsDialedWhileTheLibraryOpensOthers(t *testing.T) {
 	server := fake.Start(t, func(words []string) string {
 		switch {

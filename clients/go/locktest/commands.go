@@ -172,7 +172,7 @@ func (s *Server) cancel(key, id string) int64 {
 	return ended
 }
 
-// fields is the reply to LOCK.INFO, as far as it is read.
+// fields is the reply to LOCK.INFO, with the fields that are read.
 func (s *Server) fields(key string) any {
 	l, now := s.lock(key), s.now()
 	info := l.info(now)

@@ -11,8 +11,8 @@ type request struct {
 	keys         []string
 	lease, wait  time.Duration
 	id, owner    string
-	channel      string // of NOTIFY
-	most         int    // with so many holders at most; 0: alone
+	channel      string // for NOTIFY
+	most         int    // at most this many holders; 0: alone
 	isSession    bool
 	wantsDetails bool
 	isRecovery   bool
@@ -45,7 +45,7 @@ type lock struct {
 	timer   *timer    // serves the queue when a lease expires
 }
 
-// lock returns the lock of a key, without what has passed.
+// lock returns a key's lock, without holders and places whose time has passed.
 func (s *Server) lock(key string) *lock {
 	l := s.locks[key]
 	if l == nil {
@@ -121,8 +121,8 @@ func (l *lock) latest() *grant {
 	return slices.MaxFunc(l.holders, byEnd)
 }
 
-// grant adds a holder. A caller that holds the lock alone replaces all expired ones, another one the holder that held
-// it alone, or the first to expire if there is no room.
+// grant adds a holder. A caller that holds the lock alone replaces all expired holders; any other caller replaces the
+// holder that held it alone, or the first to expire if there is no room.
 func (l *lock) grant(r *request, token int64, now time.Duration) *grant {
 	made := &grant{
 		token: token, id: r.id, owner: r.owner, isAlone: r.most == 0, until: after(now, r.lease+margin),

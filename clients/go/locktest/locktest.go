@@ -1,5 +1,5 @@
-// Package locktest is a lock server in memory, for the tests of an application. The code under test cannot tell its
-// [serverlock.Locks] from those of production: they have the same engine, over connections in memory.
+// Package locktest is an in-memory lock server for an application's tests. The code under test cannot tell its
+// [serverlock.Locks] from those in production: they have the same engine, over in-memory connections.
 //
 //	server := locktest.NewServer()
 //	locks := server.Locks()
@@ -34,10 +34,10 @@ const (
 	claimTime = 2 * time.Second
 )
 
-// Server is a lock server in memory. It is safe for concurrent use.
+// Server is an in-memory lock server. It is safe for concurrent use.
 //
-// Its methods return once every goroutine of the process is blocked: by then, the code under test has done all that it
-// does about the change. A goroutine that is busy for ten seconds is not waited for again.
+// Its methods return once every goroutine of the process is blocked: by then, the code under test has done everything
+// that it does in response to the change. A goroutine that is busy for ten seconds is not waited for again.
 type Server struct {
 	// Clock is the clock of the server and of all its Locks.
 	Clock *Clock
@@ -63,13 +63,13 @@ func NewServer() *Server {
 
 // Locks returns the Locks of a new process: those of one server share their locks, but nothing else.
 func (s *Server) Locks(options ...serverlock.ManagerOption) *serverlock.Locks {
-	// After an unknown command, the locks of this server must not go on with a script.
+	// After an unknown command, the locks of this server must not continue with the script.
 	options = append(slices.Clip(options), adapter.OnClock(ticking{s.Clock}).(serverlock.ManagerOption), serverlock.WithoutScripts())
 	return serverlock.New(&client{server: s}, options...)
 }
 
-// Expire ends the leases of all holders of the key, at the server. The next waiter gets the lock. As in production, a
-// holder learns of it from Verify, Extend or Release, or when it next renews the lease: within a third of it.
+// Expire ends the leases of all holders of the key, on the server. The next waiter gets the lock. As in production, a
+// holder finds out from Verify, Extend or Release, or when it next renews the lease: within a third of it.
 func (s *Server) Expire(key string) {
 	s.change(func() {
 		l := s.lock(key)
@@ -94,7 +94,7 @@ func (s *Server) Lose(held *serverlock.Held) {
 
 // Refuse makes attempts for the key fail with an error of this kind, until [Server.Allow]: [serverlock.ErrUnavailable],
 // [serverlock.ErrDenied], [serverlock.ErrDeadlock] or [serverlock.ErrArgument]. It panics for any other kind. Attempts
-// that wait fail too. Holders keep the lock and can release it, but cannot extend it, so it ends with its lease.
+// that are waiting fail too. Holders keep the lock and can release it, but cannot extend it, so it ends with its lease.
 func (s *Server) Refuse(key string, kind error) {
 	reply, ok := replies[kind]
 	if !ok {
@@ -131,7 +131,7 @@ type Info struct {
 	Waiters int
 }
 
-// Info returns the state of a lock. An attempt that waits has joined the queue if it is counted in Waiters.
+// Info returns the state of a lock. A waiting attempt has joined the queue once it is counted in Waiters.
 func (s *Server) Info(key string) (info Info) {
 	s.change(func() { info = s.lock(key).info(s.now()) })
 	return info

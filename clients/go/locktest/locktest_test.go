@@ -11,7 +11,7 @@ import (
 	"example.com/serverlock"
 )
 
-func TestSeveralLocksBehaveAsSeveralProcesses(t *testing.T) {
+func TestSeveralLocksBehaveLikeSeveralProcesses(t *testing.T) {
 	server := NewServer()
 	one, two := locksOf(t, server), locksOf(t, server)
 	held := acquire(t, one.Lock("report", lease))

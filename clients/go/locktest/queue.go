@@ -7,7 +7,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// waiter is an attempt in a queue. One that does not wait at the moment has a place reserved there.
+// waiter is an attempt in a queue. One that is not waiting at the moment has a place reserved there.
 type waiter struct {
 	*request
 	arrival   int64
@@ -15,10 +15,10 @@ type waiter struct {
 	isWaiting bool
 	blocked   *conn // waits for the reply; nil with NOTIFY
 	timer     *timer
-	left      time.Duration // since when its place is reserved
+	left      time.Duration // since when its place has been reserved
 }
 
-// acquire grants the locks, or lets the attempt wait.
+// acquire grants the locks, or makes the attempt wait.
 func (s *Server) acquire(c *conn, r *request) (any, error) {
 	if refusal := s.refusal(r.keys); refusal != nil {
 		return nil, refusal
@@ -82,7 +82,7 @@ func (s *Server) heldBy(r *request) []*grant {
 	return own
 }
 
-// again is for an attempt that has the locks already: it claims them, or a reply was lost. Its lease never becomes
+// again is for an attempt that already has the locks: it claims them, or a reply was lost. Its lease never becomes
 // shorter.
 func (s *Server) again(c *conn, r *request, own []*grant) any {
 	until := after(s.now(), r.lease+margin)
@@ -147,7 +147,7 @@ func (g *grant) reply(r *request, now time.Duration) any {
 	return details
 }
 
-// serve grants the lock to waiters, in their order, as far as it goes.
+// serve grants the lock to as many waiters as possible, in order.
 func (s *Server) serve(l *lock) {
 	l.timer.Stop()
 	s.lock(l.key) // without the places that are no longer reserved
@@ -228,7 +228,7 @@ func (s *Server) join(w *waiter, l *lock) {
 	s.attempts[w.id] = w
 }
 
-// stopWaiting is called for a newer command of the same attempt.
+// stopWaiting is called for a newer command from the same attempt.
 func (s *Server) stopWaiting(w *waiter) {
 	if w.isWaiting && w.blocked != nil {
 		w.blocked.deliver(nil, driver.ReplyError("UNBLOCKED a newer call with the same id replaced this one"))

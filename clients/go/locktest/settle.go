@@ -12,18 +12,18 @@ import (
 	"example.com/serverlock"
 )
 
-// How long a goroutine may be busy until it is no longer waited for.
+// How long a goroutine may be busy before it is no longer waited for.
 const patience = 10 * time.Second
 
 var (
 	// One caller settles at a time: two would each see that the other is running.
 	settling sync.Mutex
-	ignored  = map[string]bool{} // goroutines that computed for too long
+	ignored  = map[string]bool{} // goroutines that were busy for too long
 	engine   = []byte(reflect.TypeFor[serverlock.Locks]().PkgPath() + ".")
 )
 
 // settle returns once all other goroutines of the process are blocked. Then nothing happens until somebody moves a
-// clock, or something arrives from outside of the process. A list of all goroutines, for which the runtime stops them,
+// clock, or something arrives from outside the process. The runtime stops all goroutines to list them, so the list
 // shows that exactly.
 func settle() {
 	settling.Lock()

@@ -45,7 +45,7 @@ type reply struct {
 	err   error
 }
 
-// errBlocks: the reply comes later.
+// errBlocks: the reply arrives later.
 var errBlocks = errors.New("the command blocks")
 
 func (c *conn) Send(words []any) error {
@@ -110,7 +110,7 @@ func (s *Server) notify(w *waiter, what string) {
 	}
 }
 
-// disconnect ends what depends on a connection.
+// disconnect ends everything that depends on a connection.
 func (s *Server) disconnect(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,7 +87,7 @@ func TestMetadataThatCannotBeAnOwnerStaysWithTheLock(t *testing.T) {
 	}
 }
 
-func TestWhoRetriesWaitsInTheQueue(t *testing.T) {
+func TestACallerThatRetriesWaitsInTheQueue(t *testing.T) {
 	locks, client := open(t)
 	first, err := redislock.Obtain(background, locks, "a", time.Hour, nil)
 	must(t, err)

@@ -84,7 +84,7 @@ type exponentialBackoff struct {
 	count       atomic.Uint64
 }
 
-// ExponentialBackoff retries after 4 ms, 8 ms and so on, but at least after least, and at most after most unless that
+// ExponentialBackoff retries after 4 ms, 8 ms and so on, but no earlier than least, and no later than most unless that
 // is 0.
 func ExponentialBackoff(least, most time.Duration) RetryStrategy {
 	return &exponentialBackoff{least: least, most: most}

@@ -8,7 +8,7 @@ import (
 	"example.com/serverlock/locktest"
 )
 
-// server returns the server in memory of that name, which begins with its first use.
+// server returns the in-memory server with that name, created on first use.
 func (p *player) server(name string) *locktest.Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *player) openMemory(o *order, options []serverlock.ManagerOption) {
 	}})
 }
 
-// change changes a server in memory.
+// change changes an in-memory server.
 func (p *player) change(o *order) error {
 	server := p.server(o.Name)
 	switch o.Do {

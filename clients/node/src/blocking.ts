@@ -1,7 +1,6 @@
 /**
  * The connection on which a manager's only wait blocks. That takes one round trip; NOTIFY takes two and a message.
- * It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait with
- * NOTIFY.
+ * It is for processes that do one thing at a time. Once a second attempt is waiting too, all attempts wait with NOTIFY.
  */
 
 import type { Connection, Reach } from './wire.js';
@@ -44,7 +43,7 @@ export class Blocking {
     if (this.isOver) this.end();
   }
 
-  /** Called when others wait too, or the manager is closed. An attempt that is blocking finishes its piece. */
+  /** Called when others are waiting too, or the manager is closed. An attempt that is blocking finishes its piece. */
   end(): void {
     this.isOver = true;
     if (this.#isTaken) return;

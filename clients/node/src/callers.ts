@@ -65,7 +65,7 @@ export class Callers {
 
   /**
    * Starts work, and awaits it for a caller. If the caller's signal is aborted or the manager is closed, this rejects,
-   * and the work goes on for others.
+   * and the work continues for others.
    */
   async awaits<T>(request: Request, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
     signal?.throwIfAborted();

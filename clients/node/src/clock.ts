@@ -82,7 +82,7 @@ export type Cancel = () => void;
 /** The time of a manager. */
 export interface Clock {
   now(): number;
-  /** How long timers may sleep at most, because they stop while the machine is suspended. */
+  /** The longest that timers may sleep, because they stop while the machine is suspended. */
   readonly longestNap: number;
   /** Calls the work after that many milliseconds. Only with `keepsAlive` does that keep the process alive. */
   after(ms: number, work: () => void, keepsAlive?: boolean): Cancel;

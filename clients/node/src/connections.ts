@@ -22,7 +22,7 @@ export class Connections {
     return this.#waiting.length > 0;
   }
 
-  /** How many connections are in use, and how many attempts wait for one. */
+  /** How many connections are in use, and how many attempts are waiting for one. */
   get counts(): { slots: number; queue: number } {
     return { slots: SIZE - this.#free, queue: this.#waiting.length };
   }

@@ -81,7 +81,7 @@ export class Engine {
     if (forThread) this.#thread = new RenewalThread(this, forThread);
   }
 
-  /** A lock that a thread renews must end at some time, even if the loop hangs. */
+  /** A lock that a thread renews must end at some point, even if the loop hangs. */
   checkRenewal(request: Request): void {
     if (!this.#thread || request.maxHold < Infinity) return;
     const why = 'renewed in a thread, a loop that hangs would hold the lock forever';
@@ -122,7 +122,7 @@ export class Engine {
     return result;
   }
 
-  /** Runs the work in a further scope of a hold. The outermost one releases the lock. */
+  /** Runs the work in an inner scope of a hold. The outermost one releases the lock. */
   async withinAgain<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
     let result: T;
     try {
@@ -140,7 +140,7 @@ export class Engine {
     return isOurs ? (held.lost ?? error) : error;
   }
 
-  /** The hold that this caller has, in a scope around this call, and gets again. Throws if it may not ask. */
+  /** The hold that this caller already has in a scope around this call, and gets again. Throws if it may not ask. */
   reentered(request: Request): Held | undefined {
     if (this.isClosed) throw new LockMisuseError(request.name, 'its manager is closed');
     for (const held of this.#scopes.getStore() ?? []) {
@@ -404,8 +404,8 @@ export class Engine {
   }
 
   /**
-   * Ends a hold whose lock stays until then, by the clock of leases. If that has passed, it is released. `isLong`:
-   * its lease has that end already. Resolves to whether the lock was held to the end of the hold.
+   * Ends a hold whose lock stays until then, by the lease clock. If that time has passed, it is released. `isLong`:
+   * its lease already ends then. Resolves to whether the lock was held to the end of the hold.
    */
   async keep(held: Held, until: number, isLong: boolean): Promise<boolean> {
     if (held.lost || this.clock.now() >= until) return this.release(held, true);

@@ -16,7 +16,7 @@ export class Flights {
     this.#clock = clock;
   }
 
-  /** Whether a reply may still come. */
+  /** Whether a reply may still arrive. */
   get arePending(): boolean {
     return this.#flights.size > 0;
   }
@@ -42,7 +42,7 @@ export class Flights {
     this.#flights.delete(flight);
   }
 
-  /** Waits until no reply may come, for at most that long. Resolves to whether that is so. */
+  /** Waits until no more replies can arrive, for at most that long. Resolves to whether that is so. */
   async settle(timeout?: number): Promise<boolean> {
     if (!this.arePending) return true;
     let cancel = (): void => undefined;

@@ -10,7 +10,7 @@ const sooner = (a: Part, b: Part): Part => (b[0] + b[1] < a[0] + a[1] ? b : a);
 export class Lease {
   #now: Part;
   #onTheirWay = 0;
-  /** The EXTEND on its way that ends first. */
+  /** The EXTEND on its way whose lease ends first. */
   #least: Part = [0, 0];
   /** How much of the lease counts: the holder considers its lock lost a tenth before the end. */
   readonly #part: number;

@@ -193,7 +193,7 @@ export class Locks extends Describing {
 }
 
 /**
- * Describes locks with the option `session` that share a connection: those of one caller. So the server sees who holds
+ * Describes locks with the `session` option that share a connection: those of one caller. So the server sees who holds
  * one lock and waits for another, and a wait that would close a cycle rejects with LockDeadlockError at once. In a
  * cluster, they share one connection for each server.
  *

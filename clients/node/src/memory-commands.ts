@@ -1,4 +1,4 @@
-/** The commands of a server in memory: their arguments and replies. Keys are bytes, as text in latin1. */
+/** The commands of an in-memory server: their arguments and replies. Keys are bytes, as text in latin1. */
 
 import { ReplyError } from './failures.js';
 import type { Ask, Client, Grant, Reply } from './memory-lock.js';

@@ -10,7 +10,7 @@ export const PLACE = 10_000;
 
 export type Reply = string | number | null | Reply[];
 
-/** A connection to the server in memory. */
+/** A connection to the in-memory server. */
 export interface Client {
   deliver(reply: Reply | Error): void;
   receive(message: string): void;
@@ -96,7 +96,7 @@ export class Lock {
     return ask.isAlone ? live.length === 0 : live.length < ask.most && !live.some((grant) => grant.isAlone);
   }
 
-  /** Grants the lock, in the place of the holders that expired if it needs their place. */
+  /** Grants the lock, in place of the holders that expired if it needs their place. */
   add(ask: Ask, token: number, now: number): Grant {
     let expired = this.grants.filter((grant) => grant.ends <= now).sort((a, b) => a.ends - b.ends);
     if (!ask.isAlone && !expired.some((grant) => grant.isAlone))

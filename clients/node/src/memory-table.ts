@@ -1,4 +1,4 @@
-/** The locks and queues of a server in memory. They follow the module's rules, as far as this package uses them. */
+/** The locks and queues of an in-memory server. They follow the module's rules, as far as this package uses them. */
 
 import {
   type Ask,
@@ -13,7 +13,7 @@ import {
 } from './memory-lock.js';
 import type { MemoryTime } from './memory-time.js';
 
-/** The reply to a blocked call, which comes later. */
+/** The reply to a blocked call, which arrives later. */
 export const PENDING = Symbol('pending');
 
 interface Place {
@@ -205,7 +205,7 @@ export class Table {
 
   // Queues
 
-  /** Grants the lock to the waiters at the head of the queue, as far as it is free for them. */
+  /** Grants the lock to the waiters at the head of the queue, as long as it is free for them. */
   #serve(key: string): void {
     for (let [waiter] = this.queue(key); waiter; [waiter] = this.queue(key)) {
       const blocked = this.#blockedAt(waiter.ask, waiter.order);
@@ -243,7 +243,7 @@ export class Table {
     return ask.keys.find(isBlocked);
   }
 
-  /** The attempt's place, and since when it has it. */
+  /** The attempt's place, and since when it has had it. */
   #place(ask: Ask, own: Waiter | undefined): { order: number; since: number } {
     if (own) return own;
     const before = this.#places.get(placeOf(ask));

@@ -1,16 +1,16 @@
-/** Time that stands still until it is moved. Whatever falls due on the way is done in the order of its time. */
+/** Time that stands still until it is moved. Whatever falls due on the way is done in chronological order. */
 
 import { setImmediate } from 'node:timers/promises';
 import type { Cancel, Clock } from './clock.js';
 
 /** When it starts, by the server's clock: 2030-03-17 17:46:40 UTC. */
 const EPOCH = 1_900_000_000_000;
-/** Everything has settled when the event loop has turned this often without a step in a manager or in the server. */
+/** Everything has settled after this many turns of the event loop without a step in a manager or in the server. */
 const IDLE_TURNS = 10;
 /** Code that asks again and again, without a pause, never settles. */
 const MOST_TURNS = 100_000;
 
-/** The server, as far as the time knows it. */
+/** The server, as the clock sees it. */
 interface Timed {
   /** When something falls due next; Infinity if nothing will. */
   nextDue(): number;

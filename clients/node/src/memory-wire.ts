@@ -1,4 +1,4 @@
-/** A manager's connections to a server in memory. */
+/** A manager's connections to an in-memory server. */
 
 import { ConnectionLost } from './failures.js';
 import { bytesOf, type Commands } from './memory-commands.js';
@@ -63,7 +63,7 @@ class MemoryConnection implements Connection, Client {
   }
 }
 
-/** In the place of the application's client. */
+/** Stands in for the application's client. */
 export class MemoryWire implements Wire {
   readonly isCluster = false;
   /** So every wait is in the queue with NOTIFY, whether it is the only one or not. */

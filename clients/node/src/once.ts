@@ -98,7 +98,7 @@ export class Once {
    * Runs the body, unless another process is running this tick, or has run it. The body's signal is aborted when the
    * lock is lost; then the promise rejects with LockLostError once the body has ended.
    *
-   * If the body succeeds, nobody else runs this tick; what takes long is done in the background. If it throws, another
+   * If the body succeeds, nobody else runs this tick; anything slow is done in the background. If it throws, another
    * process may run the tick, and the promise rejects with that error. `options.signal` has no effect once the body has
    * begun.
    */
@@ -121,7 +121,7 @@ export class Once {
     return { outcome: held.recovered ? 'recovered' : 'ran', value };
   }
 
-  /** Begins to run the tick of this moment. undefined: another process is running it, or has run it. */
+  /** Begins to run the current tick. undefined: another process is running it, or has run it. */
   async #begin(signal: AbortSignal | undefined): Promise<{ held: HeldOnce; run: TickRun } | undefined> {
     const [engine, { request, period, reruns, long }] = [this.#engine, this.#schedule];
     engine.reentered(request);

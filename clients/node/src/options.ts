@@ -50,7 +50,7 @@ export interface ManagerOptions {
   warnWithoutModule?: boolean;
   /**
    * Where locks are renewed. 'thread': in a worker thread, over a connection of its own, so that an event loop that is
-   * blocked for longer than a lease keeps its locks. They need `maxHold` then. Leaders are renewed on the loop. Not for
+   * blocked for longer than a lease keeps its locks. They then need `maxHold`. Leaders are renewed on the loop. Not for
    * clusters, pools and node-redis's sentinel. Default: 'loop'.
    */
   renewal?: 'loop' | 'thread';

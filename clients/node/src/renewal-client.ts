@@ -30,7 +30,7 @@ const NOT_NEEDED = new Set([
   'sentinelReconnectStrategy',
   'sentinelRetryStrategy',
 ]);
-/** Which of node-redis's options, beside those of the socket, a connection needs. */
+/** Which of node-redis's options, besides those of the socket, a connection needs. */
 const NODE_REDIS = ['username', 'password', 'database', 'name', 'disableClientInfo', 'clientInfoTag'];
 
 const refused = (text: string): LockBadArgumentError => new LockBadArgumentError('', `renewal is 'thread': ${text}`);
@@ -81,7 +81,7 @@ export function clientOptionsOf(client: Any, wire: Wire): ClientOptions {
   return { library: 'node-redis', file, options: plain({ ...given, socket: options.socket ?? {} }, '') };
 }
 
-/** A client that does not connect by itself: its copies do. */
+/** A client that does not connect on its own: its copies do. */
 export function wireFrom({ library, file, options }: ClientOptions): Wire {
   const { Redis, createClient } = createRequire(file)(file);
   if (library === 'node-redis') return nodeRedisWire(createClient(options));

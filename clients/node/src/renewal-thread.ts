@@ -22,7 +22,7 @@ export interface Manager {
   warn(text: string): void;
 }
 
-/** When the server runs no more EXTENDs of the thread for a forgotten hold. */
+/** When the server no longer runs the thread's EXTENDs for a forgotten hold. */
 interface Idle {
   resolve(): void;
   reject(error: ConnectionLost): void;
@@ -75,7 +75,7 @@ export class RenewalThread {
     this.#dropped.register(held, id, held);
   }
 
-  /** Renews the hold no more. Its flights include what the thread has sent. */
+  /** Stops renewing the hold. Its flights include what the thread has sent. */
   forget(held: Held): void {
     const id = this.#ids.get(held);
     if (id === undefined || !this.#holds.has(id)) return;

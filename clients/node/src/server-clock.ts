@@ -16,7 +16,7 @@ export interface Estimate {
   readonly offset: number;
   /** By how much the offset may be wrong. */
   readonly doubt: number;
-  /** When the reply came, by the local clock. */
+  /** When the reply arrived, by the local clock. */
   readonly asked: number;
 }
 

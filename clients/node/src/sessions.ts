@@ -1,12 +1,12 @@
 /**
- * The connections of session locks. Those of one caller share a connection, so that the server sees a client that holds
+ * The connections of session locks. Those of one caller share a connection, so the server sees a client that holds
  * one lock and waits for another, and finds deadlocks.
  *
  * The locks of a caller are those of one `locks.session()`, or else those held in the scopes around a call. Whatever
  * was started in a scope is inside that scope too. Two such branches may wait for each other's locks without a
  * deadlock, so a call does not use a connection that has any lock from elsewhere.
  *
- * One attempt at a time uses a connection; meanwhile, another attempt of the same caller gets a new one. A connection
+ * One attempt at a time uses a connection; meanwhile, another attempt by the same caller gets a new one. A connection
  * is closed with its last lock, and its end loses all of its locks.
  */
 
@@ -66,7 +66,7 @@ export class Sessions {
 
   /**
    * A connection of the caller to the server that has the key, or a new one. The attempt ends its use with `join` or
-   * `giveBack`. Nobody calls for a leader, so it shares none. Rejects with ReplyError or ConnectionLost.
+   * `giveBack`. A leader has no caller, so it shares none. Rejects with ReplyError or ConnectionLost.
    */
   async take(key: Buffer, group: Group | undefined, isLeader: boolean): Promise<SessionConnection> {
     const { wire, timeout } = this.#reach;

@@ -1,10 +1,10 @@
 /**
- * A lock server in memory, for the unit tests of applications.
+ * An in-memory lock server, for applications' unit tests.
  *
  *     import { Server } from 'serverlock/testing';
  *
  *     const server = new Server();
- *     const locks = server.locks(); // pass it to the code under test, in the place of new Locks(client)
+ *     const locks = server.locks(); // pass it to the code under test, in place of new Locks(client)
  *     await server.clock.advance(30_000); // time stands still until the test moves it
  */
 
@@ -23,7 +23,7 @@ import type { Wire } from './wire.js';
 /** Codes after which nothing is sent again. */
 const REFUSALS = { unavailable: 'CLOCK', denied: 'NOAUTH' };
 
-/** The time of a server in memory, and of its managers. It stands still until `advance` moves it. */
+/** The time of an in-memory server, and of its managers. It stands still until `advance` moves it. */
 export class Clock {
   readonly #time: MemoryTime;
 
@@ -42,8 +42,8 @@ export class Clock {
   }
 
   /**
-   * Moves the time by that many milliseconds, and carries out everything that falls due on the way, in the order of its
-   * time. Resolves once the managers and the callbacks have finished what that caused.
+   * Moves the time by that many milliseconds, and carries out everything that falls due on the way, in
+   * chronological order. Resolves once the managers and the callbacks have finished what that caused.
    */
   async advance(ms: number): Promise<void> {
     await this.#time.advance(msOf(ms, 'ms', '', 0));
@@ -55,7 +55,7 @@ export class Clock {
   }
 }
 
-/** Production's manager, over a server in memory. */
+/** The production manager, over an in-memory server. */
 class MemoryLocks extends Locks {
   /** @internal */
   override _wireOf(commands: unknown): Wire {
@@ -63,7 +63,7 @@ class MemoryLocks extends Locks {
   }
 }
 
-/** A lock server in memory. Its managers behave like several processes. */
+/** An in-memory lock server. Its managers behave like several processes. */
 export class Server {
   /** The time of the server and its managers. */
   readonly clock: Clock;
@@ -83,8 +83,8 @@ export class Server {
   }
 
   /**
-   * The lease of each holder of the key ends now, at the server, and the next waiter gets the lock. The old holder
-   * learns of it as in production: on its next renewal, or from `verify`, `extend` or `release`.
+   * The lease of each holder of the key ends now, on the server, and the next waiter gets the lock. The old holder
+   * finds out as in production: on its next renewal, or from `verify`, `extend` or `release`.
    */
   expire(key: Key): void {
     this.#commands.time.activity += 1;
@@ -118,7 +118,7 @@ export class Server {
     this.#commands.table.refused.delete(nameOf(keyOf(key)));
   }
 
-  /** How many attempts wait in the key's queue. One for several keys waits in the queue of one of them. */
+  /** How many attempts are waiting in the key's queue. One for several keys waits in the queue of one of them. */
   waiting(key: Key): number {
     return this.#commands.table.queue(nameOf(keyOf(key))).length;
   }

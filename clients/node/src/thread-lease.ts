@@ -1,5 +1,5 @@
 /**
- * The lease of a hold that a thread renews. The thread writes when it sends an EXTEND and when one is confirmed, into
+ * The lease of a hold that a thread renews. The thread records when it sends an EXTEND and when one is confirmed, in
  * memory that both threads see, so the loop knows the lease at once when it runs again after a long computation.
  */
 
@@ -9,7 +9,7 @@ import { Shared } from './shared.js';
 /** What the thread writes: when it sent its last EXTEND and its last confirmed one, and 1 if the grant has ended. */
 const [SENT, CONFIRMED, GONE] = [0, 1, 2];
 
-/** The thread's own lease: what it does to it is written down. Its EXTENDs for a hold are sent one after another. */
+/** The thread's own lease: what it does to it is recorded. Its EXTENDs for a hold are sent one after another. */
 export class WrittenLease extends Lease {
   readonly #shared: Shared;
 
@@ -46,7 +46,7 @@ export class WrittenLease extends Lease {
   }
 }
 
-/** Told about the EXTENDs that the loop sends. */
+/** Notified of the EXTENDs that the loop sends. */
 export interface Told {
   extending(sent: number, length: number): void;
   extended(sent: number, length: number, isDone: boolean): void;

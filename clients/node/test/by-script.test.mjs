@@ -97,7 +97,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert.deepEqual(await plain.keys('*'), []);
     });
 
-    test('details come with the claim', async () => {
+    test('details arrive with the claim', async () => {
       await locks.lock('report', 30_000).acquire();
       const wait = locks.lock('report', 30_000, { wait: 600_000, details: true }).acquire();
       await until('it has its place', async () => (await queued()) === 1);
@@ -237,7 +237,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert((await calls('evalsha')) - asked <= 4);
     });
 
-    test('while a slot moves, calls name the lock alone', async () => {
+    test('while a slot is moving, calls name the lock alone', async () => {
       const theirs = await relayed();
       const two = [];
       relay.answer = (data) => {

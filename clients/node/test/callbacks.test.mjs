@@ -31,7 +31,7 @@ async function warned(run) {
   const record = (warning) => warnings.push(warning.message);
   process.on('warning', record);
   await run();
-  await new Promise((resolve) => setImmediate(resolve)); // warnings come on the next tick
+  await new Promise((resolve) => setImmediate(resolve)); // warnings are emitted on the next tick
   process.off('warning', record);
   return warnings;
 }

@@ -151,7 +151,7 @@ function shown(held) {
   };
 }
 
-/** The signal that the order `cancel` aborts. */
+/** The signal that the `cancel` order aborts. */
 function signalOf(order) {
   pending[order.n] = new AbortController();
   return pending[order.n].signal;
@@ -324,7 +324,7 @@ const acts = {
   },
 };
 
-/** The work of a scope, which lasts until the order `leave` or `fail`. */
+/** The work of a scope, which lasts until the `leave` or `fail` order. */
 const bodyOf = (order, body) => async (signal, held) => {
   body.held = held;
   say({ event: 'entered', scope: order.scope, token: held.token });

@@ -138,7 +138,7 @@ test('a manager describes it', () => {
 });
 
 /**
- * A server that grants every lock. At first a tick of a day has just begun there. `before[command]` is called once for
+ * A server that grants every lock. At first a daily tick has just begun there. `before[command]` is called once for
  * each such command before it runs; what it returns replaces the reply.
  */
 class TickServer {
@@ -244,7 +244,7 @@ test('the margin is what free-in-ms exceeds the lease by', () => {
 const clockOf = (server) => new ServerClock({ clock: CLOCK, wire: server, timeout: 5000 });
 const KEY = Buffer.from('job');
 
-test('the time is asked at most once a minute, and by one caller at a time', async () => {
+test('the time is requested at most once a minute, and by one caller at a time', async () => {
   const server = new TickServer();
   const clock = clockOf(server);
   await Promise.all(Array.from({ length: 20 }, () => clock.read(KEY)));
@@ -266,7 +266,7 @@ test('each key of a cluster has the clock of its server', async () => {
   assert.equal(server.count('TIME'), 2);
 });
 
-test('the time is asked again after a slow reply, and the better one counts', async () => {
+test('the time is requested again after a slow reply, and the better one is used', async () => {
   for (const [slow, doubt, asked] of [
     [[300], 150, 1],
     [[600], 0, 2],
@@ -285,7 +285,7 @@ test('the time is asked again after a slow reply, and the better one counts', as
   }
 });
 
-test('the time is asked again once after a lost reply', async () => {
+test('the time is requested once more after a lost reply', async () => {
   const server = new TickServer();
   const clock = clockOf(server);
   server.before.TIME = fails(1, lost);
@@ -299,7 +299,7 @@ test('the time is asked again once after a lost reply', async () => {
   assert.equal(server.count('TIME'), 6);
 });
 
-test('the margin is asked at most once a minute', async () => {
+test('the margin is requested at most once a minute', async () => {
   const server = new TickServer();
   const clock = clockOf(server);
   server.margin = 7000;
@@ -396,7 +396,7 @@ test('a body may release its lock', async () => {
   assert.deepEqual([server.count('LOCK.RELEASE'), server.count('LOCK.EXTEND')], [1, 0]);
 });
 
-test('a loss during the body is that of any lock', async () => {
+test('a loss during the body is like that of any lock', async () => {
   const reported = [];
   const { server, once } = opened();
   for (const stops of [true, false]) {
@@ -471,7 +471,7 @@ test('a caller that gives up before its body holds nothing', async () => {
   }
 });
 
-test('a signal that was aborted before sends nothing', async () => {
+test('a signal that was aborted beforehand sends nothing', async () => {
   const { server, once } = opened();
   await assert.rejects(once().run(nothing, { signal: AbortSignal.abort(new Error('early')) }), /early/);
   assert.deepEqual(server.sent, []);
@@ -519,7 +519,7 @@ test('a manager that is closed during the body keeps the tick', async () => {
   assert.equal(server.count('LOCK.RELEASE'), 0);
 });
 
-test('the time is asked again after a long body', async () => {
+test('the time is requested again after a long body', async () => {
   for (const [takes, isAllowed, isKept] of [
     [9 * MINUTE, true, false],
     [11 * MINUTE, true, true],

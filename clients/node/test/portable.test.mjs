@@ -37,7 +37,7 @@ function opened(options) {
 
 async function use(locks) {
   for (let turn = 0; turn < 3; turn += 1) await (await locks.lock('report', 30_000).acquire()).release();
-  await new Promise((resolve) => setImmediate(resolve)); // warnings come on the next tick
+  await new Promise((resolve) => setImmediate(resolve)); // warnings are emitted on the next tick
 }
 
 test('a missing module raises a Node warning, once for each manager', async () => {
@@ -65,7 +65,7 @@ test('the warning can be turned off', async () => {
   assert.deepEqual([warned, warnings], [[], []]);
 });
 
-test('attempts that poll switch to a module that is loaded meanwhile, and join its queue', async () => {
+test('attempts that poll switch to a module that is loaded in the meantime, and join its queue', async () => {
   const locks = opened({ warnWithoutModule: false });
   const held = await locks.lock('report', 600_000).acquire();
   const order = [];

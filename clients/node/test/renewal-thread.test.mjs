@@ -155,7 +155,7 @@ test('a loss while the loop is blocked is reported on the loop', () =>
     await assert.rejects(run, LockLostError);
   }));
 
-test('a loss is reported without a question', () =>
+test('a loss is reported even if nobody asks', () =>
   withLocks('ioredis', async (locks) => {
     const held = await locks.lock('a', LONG, { maxHold: LONG }).acquire();
     await held.extend(LEASE); // the thread renews it soon

@@ -162,7 +162,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       await held.release();
     });
 
-    test('a refused recover says that the lock is free, if the server tells', async () => {
+    test('a refused recover says that the lock is free, if the server says so', async () => {
       const recover = () => locks.recover('report', 30_000).acquire();
       await assert.rejects(recover(), { code: 'refused', message: /: there is nothing to recover: the lock is free$/ });
       for (const text of [PASSING.BUSY, 'NOPERM this user has no permissions to run the command']) {

@@ -1,4 +1,4 @@
-// serverlock/testing: production's manager over a server in memory, whose time the test moves.
+// serverlock/testing: the production manager over an in-memory server, whose time the test moves.
 
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
@@ -83,7 +83,7 @@ test('hooks are called', async () => {
 
 // M2
 
-test('waiters are served in their order, and tokens grow', async () => {
+test('waiters are served in order, and tokens grow', async () => {
   const first = await locks.lock('a', LEASE).acquire();
   const order = [];
   const waits = [1, 2, 3].map(async (number) => {
@@ -189,7 +189,7 @@ test('a lock is renewed for maxHold, and a wait times out', async () => {
   assert.equal(await wait, 'timeout');
 });
 
-test('what falls due is done in the order of its time', async () => {
+test('what falls due is done in chronological order', async () => {
   const order = [];
   await locks.lock('a', LEASE).acquire();
   for (const ms of [3000, 1000, 2000])

@@ -48,7 +48,7 @@ test('a renewal on its way shortens a longer lease, for both', () => {
   assert.deepEqual([loop.end, thread.end], [430, 430]);
 });
 
-test('of two on their way, the one that ends first counts until one is confirmed later', () => {
+test('of two on their way, the one that ends first applies until one is confirmed later', () => {
   loop.extending(10, 5);
   thread.extending(11, 30);
   thread.extended(11, 30, true);

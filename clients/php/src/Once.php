@@ -85,7 +85,7 @@ final class Once
      * Begins to run the current tick. Returns null if another process is running it, or has run it.
      *
      * Signals are handled between two commands, and once the HeldOnce exists: until then, an exception from a handler
-     * gives the lock back.
+     * releases the lock.
      */
     private function begin(): ?HeldOnce
     {

@@ -59,6 +59,6 @@ final class ClockTest extends TestCase
             MovedClock::by(wall: $turn % 2 ? 0.015 : -0.015);
             Clock::now();
         }
-        self::assertLessThan(10.0, Clock::now() - $began); // if each counted, they would make 75 s
+        self::assertLessThan(10.0, Clock::now() - $began); // if each counted, they would add up to 75 s
     }
 }

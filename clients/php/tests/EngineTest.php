@@ -251,7 +251,7 @@ final class EngineTest extends TestCase
         return [$unknown, 'maxmemory_policy:noeviction'];
     }
 
-    public function testWhileASlotMovesCallsNameOnlyTheLock(): void
+    public function testWhileASlotIsMovingCallsNameOnlyTheLock(): void
     {
         $moves = new ReplyError('TRYAGAIN Multiple keys request during rehashing of slot');
         $client = new ScriptedClient([...self::withoutModule(), $moves, 4711, $moves, 1]);

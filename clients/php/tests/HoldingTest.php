@@ -16,7 +16,7 @@ use Serverlock\Outcome;
 /** Leases, which PHP does not renew in the background as the suite expects. */
 final class HoldingTest extends ServerTestCase
 {
-    /** How often the server has carried out a command. */
+    /** How many times the server has carried out a command. */
     private static function calls(Server $server, string $command): int
     {
         $ran = (string) $server->connect()->rawCommand('INFO', 'commandstats');
@@ -104,7 +104,7 @@ final class HoldingTest extends ServerTestCase
         self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'less than the time-out of a call');
     }
 
-    /** Runs a tick of a day, and returns when its lock ends. If the window may end during the test, it is skipped. */
+    /** Runs a daily tick, and returns when its lock ends. If the window may end during the test, it is skipped. */
     private static function kept(Server $server, \Closure $run): float
     {
         $redis = $server->connect();
@@ -170,7 +170,7 @@ final class HoldingTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testALossDuringATickIsThatOfAnyLock(string $library): void
+    public function testALossDuringATickIsLikeThatOfAnyLock(string $library): void
     {
         $server = $this->server();
         $once = (new Locks($server->client($library)))->once('job', 86_400);

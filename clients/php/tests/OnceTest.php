@@ -188,7 +188,7 @@ final class OnceTest extends TestCase
         self::assertSame([1, 0], [$this->server->count('LOCK.RELEASE'), $this->server->count('LOCK.EXTEND')]);
     }
 
-    public function testALossDuringTheWorkIsThatOfAnyLock(): void
+    public function testALossDuringTheWorkIsLikeThatOfAnyLock(): void
     {
         foreach ([true, false] as $checks) {
             $this->begin();

@@ -47,7 +47,7 @@ final class SessionsTest extends ServerTestCase
         parent::tearDown();
     }
 
-    /** From now on, a signal comes every 20 to 50 ms, once somebody waits for the key. */
+    /** From now on, a signal arrives every 20 to 50 ms, once somebody is waiting for the key. */
     private function sendSignals(string $key): void
     {
         $send = '$redis = new Redis();
@@ -157,7 +157,7 @@ final class SessionsTest extends ServerTestCase
         self::assertSame(['"a"', '"b"'], $losses);
     }
 
-    public function testTheEndOfASessionDuringAWaitIsReportedAtOnceAndTheWaitGoesOn(): void
+    public function testTheEndOfASessionDuringAWaitIsReportedAtOnceAndTheWaitContinues(): void
     {
         $losses = [];
         $hooks = new Hooks(lost: function (string $key) use (&$losses): void {
@@ -249,7 +249,7 @@ final class SessionsTest extends ServerTestCase
         self::assertNotNull($held->hold->lost);
     }
 
-    public function testAReplyThatDoesNotComeInTimeEndsTheSession(): void
+    public function testAReplyThatDoesNotArriveInTimeEndsTheSession(): void
     {
         $locks = new Locks($this->server->connect(), timeout: 0.3);
         $held = $this->heldWithAPendingReply($locks);
@@ -258,13 +258,13 @@ final class SessionsTest extends ServerTestCase
         self::assertStringContainsString('the connection of its session has closed', $lost->getMessage());
     }
 
-    public function testAReplyThatComesInTimeFreesTheSession(): void
+    public function testAReplyThatArrivesInTimeFreesTheSession(): void
     {
         $locks = new Locks($this->server->connect(), timeout: 5.0);
         $held = $this->heldWithAPendingReply($locks);
         $this->server->resume();
         $session = $this->session('a');
-        MovedClock::by(monotonic: 60.0); // it has come long before the next call
+        MovedClock::by(monotonic: 60.0); // it arrived long before the next call
         $held->check();
         self::until('the session is free again', function () use ($locks, $session): bool {
             $other = $locks->lock('c', 60, session: true)->acquire();

@@ -19,7 +19,7 @@ use Serverlock\Locks;
 use Serverlock\Outcome;
 use Serverlock\Testing\Server;
 
-/** The server in memory, as an application's tests use it. */
+/** The in-memory server, as an application's tests use it. */
 final class TestingTest extends TestCase
 {
     private Server $server;
@@ -92,7 +92,7 @@ final class TestingTest extends TestCase
         self::assertEqualsWithDelta(3.0, $this->server->clock->now(), 0.001);
     }
 
-    public function testActionsAreCarriedOutInTheOrderOfTheirTime(): void
+    public function testActionsAreCarriedOutInChronologicalOrder(): void
     {
         $done = [];
         foreach ([5, 3, 4, 9] as $seconds) {
@@ -156,7 +156,7 @@ final class TestingTest extends TestCase
         self::assertTrue($this->locks->lock('a', 30.0)->acquire()->isHeld());
     }
 
-    public function testAHolderLearnsThatItsLockExpiredWithItsRenewal(): void
+    public function testAHolderFindsOutThatItsLockExpiredWhenItRenews(): void
     {
         $held = $this->locks->lock('report', 30.0)->acquire();
         self::fails(LockRefusedException::class, fn () => $this->others->recover('report', 30.0)->acquire());

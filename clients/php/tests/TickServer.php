@@ -10,7 +10,7 @@ use Serverlock\Wire\Address;
 use Serverlock\Wire\Client;
 use Serverlock\Wire\OverNetwork;
 
-/** A server that grants every lock. When it starts, a tick of a day begins. It records when the lease ends. */
+/** A server that grants every lock. When it starts, a daily tick begins. It records when the lease ends. */
 final class TickServer implements Client
 {
     use OverNetwork;

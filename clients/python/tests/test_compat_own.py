@@ -59,7 +59,7 @@ class Compat(unittest.TestCase):
         lock.acquire()
         left: Any = self.client.pttl("a")
         lock.release()
-        # docs/MIGRATING.md says it: the module adds its margin and its retention.
+        # docs/MIGRATING.md says so: the module adds its margin and its retention.
         self.assertTrue(90_000 < left <= 91_000, left)
 
     def test_without_a_timeout_it_is_renewed_and_with_one_it_is_not(self) -> None:

@@ -52,7 +52,7 @@ class PipelineWithThreads(unittest.TestCase):
         self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
     def test_a_permit_whose_owner_is_gone_is_free(self) -> None:
-        """An exception can come between any two statements, even during the clean-up after another one."""
+        """An exception can be raised between any two statements, even during the clean-up after another one."""
         permits = Permits(1)
         owner = Owner()
         self.assertTrue(permits.acquire(owner))

@@ -30,7 +30,7 @@ class RenewalThread(Served):
         asyncio.run(main())
 
     def block(self, count: int = 8) -> None:
-        """Blocks the loop until the lock has been renewed so often: for several leases."""
+        """Blocks the loop until the lock has been renewed this many times: for several leases."""
         before = calls(self.conn, "lock.extend")
         until("it is renewed", lambda: calls(self.conn, "lock.extend") >= before + count)
 

@@ -104,7 +104,7 @@ class Sessions(Served):
         held.check()
         self.assertTrue(held.release())
 
-    def test_a_reading_that_ends_within_tls_is_no_reply(self) -> None:
+    def test_a_reading_that_ends_within_tls_is_not_a_reply(self) -> None:
         """Session tickets and key updates make the socket readable, but there is nothing to read."""
         sock: Any = type("Tls", (socket.socket,), {"pending": lambda _: 0})()
         self.addCleanup(sock.close)

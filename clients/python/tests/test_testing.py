@@ -1,4 +1,4 @@
-"""The server in memory, for threads: what docs/CLIENT_SPEC.md says under M1 to M6."""
+"""The in-memory server, for threads: what docs/CLIENT_SPEC.md says under M1 to M6."""
 
 import datetime
 import gc
@@ -66,7 +66,7 @@ class InMemory(unittest.TestCase):
 
 
 class Managers(InMemory):
-    def test_a_manager_is_one_of_production(self) -> None:
+    def test_a_manager_is_the_production_one(self) -> None:
         self.assertIsInstance(self.one, Locks)
         with self.one.lock("a", 30) as held:
             self.assertIs(type(held), Held)
@@ -254,7 +254,7 @@ class Time(InMemory):
 
 
 class Interference(InMemory):
-    def test_an_expired_lease_passes_on_and_the_holder_learns_of_it_later(self) -> None:
+    def test_an_expired_lease_passes_the_lock_on_and_the_holder_finds_out_later(self) -> None:
         lost: list[Hold] = []
         held = self.one.lock("a", 30, on_lost=lost.append).acquire()
         waiting = self.wait(self.two, details=True)

@@ -1,4 +1,4 @@
-"""The server in memory, for asyncio: what docs/CLIENT_SPEC.md says under M1 to M6."""
+"""The in-memory server, for asyncio: what docs/CLIENT_SPEC.md says under M1 to M6."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ class InMemory(unittest.IsolatedAsyncioTestCase):
         await self.server.clock.settle()
         return task
 
-    async def test_a_manager_is_one_of_production(self) -> None:
+    async def test_a_manager_is_the_production_one(self) -> None:
         self.assertIsInstance(self.one, Locks)
         async with self.one.lock("a", 30) as held:
             self.assertIs(type(held), Held)
@@ -69,7 +69,7 @@ class InMemory(unittest.IsolatedAsyncioTestCase):
             await self.server.clock.settle()
             self.assertEqual((waiting.cancelled(), self.server.waiters("a")), (True, 0))
 
-    async def test_an_expired_lease_passes_on_and_the_holder_learns_of_it_later(self) -> None:
+    async def test_an_expired_lease_passes_the_lock_on_and_the_holder_finds_out_later(self) -> None:
         lost: list[object] = []
         held = await self.one.lock("a", 30, on_lost=lost.append).acquire()
         waiting = await self.begin(self.two.lock("a", 30, wait=60, details=True).acquire())

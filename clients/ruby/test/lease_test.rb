@@ -34,7 +34,7 @@ class LeaseTest < Minitest::Test
     assert_in_delta 130.0, lease.lost_at
   end
 
-  def test_once_one_of_several_extensions_is_confirmed_the_shortest_lease_counts
+  def test_once_one_of_several_extensions_is_confirmed_the_shortest_lease_applies
     lease = Serverlock::Lease.new(100.0, 30.0)
     short = lease.sent(101.0, 10.0)
     long = lease.sent(102.0, 60.0)

@@ -3,7 +3,7 @@
 require_relative "support"
 require "connection_pool"
 
-# A manager's only wait blocks on one connection that is kept. Once others wait too, all wait with NOTIFY.
+# A manager's only wait blocks on one connection that is kept. Once others are waiting too, all wait with NOTIFY.
 class LoneTest < LockTest
   def wait_for_it(seconds = 60)
     Thread.new { @locks.lock("report", lease: 30, wait: seconds).acquire }

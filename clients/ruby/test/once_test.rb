@@ -288,7 +288,7 @@ class OnceTest < LockTest
     assert_operator info("job")["lease-ms"], :>, PERIOD * 900
   end
 
-  def test_the_time_is_not_asked_for_a_lock_that_is_lost
+  def test_the_time_is_not_requested_for_a_lock_that_is_lost
     asked = false
     assert_raises(Serverlock::Lost) do
       once do |held|

@@ -63,7 +63,7 @@ class ServerTest < Minitest::Test
     assert_raises(Serverlock::ReplyError) { @server.call(shared.acquire(7)) }
   end
 
-  def test_a_queue_that_moves_is_left_out_once
+  def test_a_queue_that_is_moving_is_left_out_once
     @bench.refusal = "TRYAGAIN Multiple keys request during rehashing of slot"
     assert_equal([2, 1], keys_of { @server.call(@request.acquire(7)) })
     assert_equal([2, 1], keys_of { @server.call(@request.extend(12, 9)) })

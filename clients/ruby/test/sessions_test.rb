@@ -117,7 +117,7 @@ class SessionsTest < LockTest
     end
   end
 
-  def test_a_reply_that_does_not_come_ends_the_session
+  def test_a_reply_that_does_not_arrive_ends_the_session
     pid = @redis.info["process_id"].to_i
     locks = Serverlock::Locks.new(TestServer.redis(timeout: 0.3))
     lost = Thread::Queue.new
@@ -192,7 +192,7 @@ class SessionsTest < LockTest
   end
 
   # Session tickets and key updates make the socket readable, but there is nothing to read.
-  def test_what_arrives_within_tls_is_no_reply
+  def test_what_arrives_within_tls_is_not_a_reply
     ours, theirs = UNIXSocket.pair
     stream = Class.new(OpenSSL::SSL::SSLSocket) do
       def read_nonblock(*, **)

@@ -5,7 +5,7 @@ require "minitest/autorun"
 require_relative "waiting"
 require "serverlock/testing"
 
-# The server in memory, as an application's tests use it.
+# The in-memory server, as an application's tests use it.
 class TestingTest < Minitest::Test
   def setup
     @server = Serverlock::Testing::Server.new
@@ -96,7 +96,7 @@ class TestingTest < Minitest::Test
     assert @others.lock("report", lease: 30).acquire
   end
 
-  def test_waits_end_in_the_order_of_their_time
+  def test_waits_end_in_chronological_order
     @locks.lock("report", lease: 30).acquire
     ends = Queue.new
     waiters = [5, 3, 4].each_with_index.map do |seconds, index|
@@ -123,7 +123,7 @@ class TestingTest < Minitest::Test
     assert_equal 0.0, waiter.value.predecessor.overdue
   end
 
-  def test_a_lock_that_expires_goes_to_the_next_and_its_holder_learns_that_with_its_renewal
+  def test_a_lock_that_expires_goes_to_the_next_waiter_and_its_holder_finds_out_when_it_renews
     lost = Queue.new
     held = @locks.lock("report", lease: 30, on_lost: ->(it) { lost << it.token }).acquire
     waiter = waiting("report", details: true)

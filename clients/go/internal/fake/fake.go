@@ -49,7 +49,7 @@ func Start(t *testing.T, answer func(words []string) string) *Server {
 	return s
 }
 
-// Count returns how often a command was sent.
+// Count returns how many times a command was sent.
 func (s *Server) Count(command string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
 
     /**
      * @param float $initialTtl how many seconds a lock lasts until its expiration is put off
-     * @param float $wait how long a blocking acquisition waits at most
+     * @param float $wait the longest that a blocking acquisition waits
      */
     public function __construct(
         private readonly Locks $locks,

@@ -237,7 +237,7 @@ final class Attempt
         $this->checkpoint();
     }
 
-    /** The key may have moved to another server. The connection of a session has other locks. */
+    /** The key may have moved to another server. A session's connection has other locks. */
     private function leaveConnection(ReplyError|ConnectionLost $error): void
     {
         $this->connection?->close();

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * A clock that keeps running while the machine is suspended, and never goes back: the monotonic clock, plus the time
- * that the wall clock has gained on it. PHP cannot read a system clock that does both.
+ * A clock that keeps running while the machine is suspended, and never goes backwards: the monotonic clock, plus the
+ * time that the wall clock has gained on it. PHP cannot read a system clock that does both.
  *
  * Setting the wall clock back changes nothing. Setting it forward looks like a suspend, so a loss may be reported too
  * early.

@@ -13,8 +13,8 @@ use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 
 /**
- * A manager's work: it acquires locks, and keeps track of what its caller holds, as far as that matters: in scopes,
- * and reentrant locks.
+ * A manager's work: it acquires locks, and keeps track of what its caller holds where that matters: in scopes, and
+ * reentrant locks.
  *
  * @internal
  */

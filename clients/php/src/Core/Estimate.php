@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * What is known about the clock of a server.
+ * What is known about a server's clock.
  *
  * @internal
  */

@@ -97,7 +97,7 @@ final class Keep
      * Tries at least twice, and until a call's time-out. Then later calls to the manager do.
      *
      * The server may still run a renewal whose reply was lost, which would shorten the lease. Nothing runs in the
-     * background, so this waits until that is over, and then sends a last copy.
+     * background, so this waits until that can no longer happen, and then sends a last copy.
      */
     private function now(Hold $hold, float $until): bool
     {

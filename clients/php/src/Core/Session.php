@@ -31,7 +31,7 @@ final class Session
         $this->holds = new \WeakMap();
     }
 
-    /** Begins its use by an attempt. Returns false if another one uses it, or the reply to that is still to come. */
+    /** Begins its use by an attempt. Returns false if another one is using it, or that one's reply is still to come. */
     public function take(): bool
     {
         if ($this->isTaken || !$this->isOpen() || !$this->connection->settle(self::GLANCE)) {
@@ -41,7 +41,8 @@ final class Session
     }
 
     /**
-     * Like Connection::call(), but an exception of $checkpoint leaves the connection open, and the reply is read later.
+     * Like Connection::call(), but an exception from $checkpoint leaves the connection open, and the reply is read
+     * later.
      *
      * @param list<string|int|float> $words
      * @param \Closure(): void $checkpoint
@@ -68,7 +69,7 @@ final class Session
         $this->closeIfUnused();
     }
 
-    /** Reads the reply to a command that was cancelled, if it comes soon. */
+    /** Reads the reply to a command that was cancelled, if it arrives soon. */
     public function settle(): void
     {
         $this->connection->settle(self::GLANCE);

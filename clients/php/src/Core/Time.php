@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * The time on which leases, waits and pauses are counted. Times are seconds.
+ * The clock by which leases, waits and pauses are measured. Times are seconds.
  *
  * @internal
  */

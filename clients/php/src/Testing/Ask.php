@@ -20,7 +20,7 @@ final class Ask
     public readonly ?string $owner;
     /** How many holders there may be, this one included. */
     public readonly int $most;
-    /** Whether it may have the lock beside others. */
+    /** Whether it may have the lock alongside others. */
     public readonly bool $shares;
     public readonly bool $hasDetails;
     public readonly bool $isSession;

@@ -15,7 +15,7 @@ final class Clock implements Time
 {
     /** Binary fractions of a second, so that sums of times are exact. A duration is rounded up. */
     private const TICKS = 1 << 20;
-    /** It begins at the beginning of 2026. */
+    /** It starts at the beginning of 2026. */
     private const START = 1_767_225_600;
 
     private int $ticks = 0;
@@ -23,7 +23,7 @@ final class Clock implements Time
     private array $planned = [];
 
     /**
-     * Lets time pass, and carries out everything that falls due, in the order of its time.
+     * Lets time pass, and carries out everything that falls due, in chronological order.
      *
      * @param float $seconds 0 or more
      */
@@ -37,7 +37,7 @@ final class Clock implements Time
 
     /**
      * Calls the action when that time has passed, in advance() or while a caller waits. It can do what another process
-     * would do meanwhile, for example release a lock.
+     * would do in the meantime, for example release a lock.
      *
      * @param callable(): mixed $action
      */
@@ -85,7 +85,7 @@ final class Clock implements Time
      *
      * @internal
      * @param null|\Closure(): bool $isOver
-     * @param null|\Closure(): ?int $next when the condition may become true by itself
+     * @param null|\Closure(): ?int $next when the condition may become true on its own
      */
     public function passUntil(int $end, ?\Closure $isOver = null, ?\Closure $next = null): void
     {

@@ -7,7 +7,7 @@ namespace Serverlock\Testing;
 use Serverlock\Predecessor;
 
 /**
- * A grant at the server, on each of its keys. It keeps others out until $freeAt. Times are ticks of the clock.
+ * A grant on the server, on each of its keys. It keeps others out until $freeAt. Times are ticks of the clock.
  *
  * @internal
  */

@@ -11,7 +11,7 @@ namespace Serverlock\Testing;
  */
 final class Key
 {
-    /** For how many seconds a successor learns about an expired lock. */
+    /** For how many seconds an expired lock is still reported to a successor. */
     private const RETENTION = 60.0;
 
     /** The error for attempts while the test refuses the key. */

@@ -19,7 +19,7 @@ final class Memory
 
     /** @var array<array-key, Key> */
     private array $keys = [];
-    /** @var list<Waiter> in the order of their arrival */
+    /** @var list<Waiter> in order of arrival */
     private array $queue = [];
     private int $lastToken = 0;
 
@@ -124,7 +124,7 @@ final class Memory
         }
     }
 
-    /** Grants to the first waiters what they can have. */
+    /** Grants the first waiters what they can have. */
     public function serve(): void
     {
         $taken = [];
@@ -144,7 +144,7 @@ final class Memory
         }
     }
 
-    /** Ends a grant on these keys, as far as they have it. */
+    /** Ends a grant on those of these keys that have it. */
     public function release(Grant $grant, string ...$names): void
     {
         foreach ($names as $name) {
@@ -171,7 +171,7 @@ final class Memory
         $this->queue = array_values(array_filter($this->queue, static fn (Waiter $it): bool => $it !== $waiter));
     }
 
-    /** When one of the keys next becomes free by itself. */
+    /** When one of the keys next becomes free on its own. */
     private function nextAt(Ask $ask): ?int
     {
         $ends = [];

@@ -13,7 +13,7 @@ use Serverlock\Hooks;
 use Serverlock\Locks;
 
 /**
- * A lock server in memory, for tests of applications. Its time stands still until the test moves its clock, or a caller
+ * An in-memory lock server, for applications' tests. Its time stands still until the test moves its clock, or a caller
  * waits for a lock.
  *
  * It has LOCK.* as far as this package uses them, with the module's rules and default settings: the margin is 1 s. It
@@ -43,8 +43,8 @@ final class Server
     }
 
     /**
-     * The leases of the key's holders end now, at the server: the next caller gets the lock, also with recover(). A
-     * holder learns of it from check() once a third of its lease has passed, or from verify(), extend() or release().
+     * The leases of the key's holders end now, on the server: the next caller gets the lock, even with recover(). A
+     * holder finds out from check() once a third of its lease has passed, or from verify(), extend() or release().
      */
     public function expire(string $key): void
     {
@@ -55,7 +55,7 @@ final class Server
         $this->memory->serve();
     }
 
-    /** The hold is lost: its holder learns that at once, and the key is free. */
+    /** The hold is lost: its holder is notified at once, and the key is free. */
     public function lose(Held $held): void
     {
         $names = $held->hold->request->sentKeys();

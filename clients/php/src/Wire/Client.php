@@ -43,7 +43,7 @@ interface Client
      */
     public function open(Address $address, float $timeout): Connection;
 
-    /** The time on which leases and waits are counted. */
+    /** The clock by which leases and waits are measured. */
     public function clock(): Time;
 
     /**

@@ -16,7 +16,7 @@ interface Connection
 {
     /**
      * @param list<string|int|float> $words
-     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; its exception ends the call
+     * @param null|\Closure(): void $checkpoint called if a signal arrives during the wait; its exception ends the call
      * @throws ReplyError|ConnectionLost
      */
     public function call(array $words, float $timeout, ?\Closure $checkpoint = null): mixed;
@@ -30,7 +30,7 @@ interface Connection
     /**
      * The reply to what was sent. If none comes in time, the connection is closed.
      *
-     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; after its exception, the
+     * @param null|\Closure(): void $checkpoint called if a signal arrives during the wait; after its exception, the
      *     reply is still to be read
      * @throws ReplyError|ConnectionLost
      */

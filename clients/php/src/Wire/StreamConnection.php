@@ -90,7 +90,7 @@ final class StreamConnection implements Connection
     public function reply(float $timeout, ?\Closure $checkpoint = null): mixed
     {
         $end = Clock::now() + $timeout;
-        if ($this->isOpen && $this->buffer === '') { // the reply cannot have come yet
+        if ($this->isOpen && $this->buffer === '') { // the reply cannot have arrived yet
             $this->await($end) || $checkpoint === null || $checkpoint();
         }
         if (!$this->next($end, $checkpoint, $reply)) {
@@ -121,7 +121,7 @@ final class StreamConnection implements Connection
     /**
      * Returns what the server sends on its own; null if nothing came in time. Unlike a call, it can end early.
      *
-     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; its exception ends the wait
+     * @param null|\Closure(): void $checkpoint called if a signal arrives during the wait; its exception ends the wait
      * @throws ConnectionLost
      */
     public function receive(float $timeout, ?\Closure $checkpoint = null): mixed
@@ -177,7 +177,7 @@ final class StreamConnection implements Connection
     /**
      * Reads the next reply or message into $value. Returns false if none came in time.
      *
-     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait; it may close the connection
+     * @param null|\Closure(): void $checkpoint called if a signal arrives during the wait; it may close the connection
      * @throws ConnectionLost
      */
     private function next(float $end, ?\Closure $checkpoint, mixed &$value): bool
@@ -203,7 +203,7 @@ final class StreamConnection implements Connection
         throw new ConnectionLost('the connection is closed');
     }
 
-    /** Waits until something can be read or written. Returns false if the time is up, or a signal has come. */
+    /** Waits until something can be read or written. Returns false if the time is up, or a signal has arrived. */
     private function await(float $end, bool $isToWrite = false): bool
     {
         $left = max(0.0, $end - Clock::now());

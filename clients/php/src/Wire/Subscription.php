@@ -46,7 +46,7 @@ final class Subscription
     /**
      * The next message; null if none came in time.
      *
-     * @param null|\Closure(): void $checkpoint called when a signal comes during the wait
+     * @param null|\Closure(): void $checkpoint called if a signal arrives during the wait
      * @throws ConnectionLost
      */
     public function next(float $timeout, ?\Closure $checkpoint): ?string

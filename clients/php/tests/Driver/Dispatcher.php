@@ -15,9 +15,9 @@ final class Dispatcher
     private array $known = [];
     /** @var array<string, Seat> by the object of an order */
     private array $owners = [];
-    /** The worker with the servers in memory. */
+    /** The worker with the in-memory servers. */
     private ?Seat $memory = null;
-    /** @var array<string, true> managers of servers in memory */
+    /** @var array<string, true> managers of in-memory servers */
     private array $inMemory = [];
     private string $buffer = '';
     /** @var array<int, array{float, Seat}> orders with `cancel_after_ms`, and when they are cancelled */
@@ -110,7 +110,7 @@ final class Dispatcher
     }
 
     /**
-     * One process has all the managers of servers in memory.
+     * One process has all the managers of in-memory servers.
      *
      * @param array<string, mixed> $order
      */

@@ -90,7 +90,7 @@ final class Storm
         foreach ($others as $other) {
             posix_kill($other, SIGTERM);
             while (pcntl_waitpid($other, $status) === -1) {
-                // a signal came
+                // a signal arrived
             }
             if (pcntl_wtermsig($status) !== SIGKILL) {
                 $this->tally['failed'][] = "another process ended with $status";
@@ -126,7 +126,7 @@ final class Storm
         }
     }
 
-    /** Builds all objects before a signal may come, because PHP itself does not survive one everywhere. */
+    /** Builds all objects before a signal can arrive, because PHP itself does not survive one everywhere. */
     private function timer(float $after): \FFI\CData
     {
         $timer = $this->libc->new('struct itimerval[1]');
@@ -144,7 +144,7 @@ final class Storm
     /** A process that wants the same locks, until SIGTERM. */
     private function beside(): int
     {
-        $goesOn = true; // before the fork, because the signal may come before the child runs
+        $goesOn = true; // before the fork, because the signal may arrive before the child runs
         pcntl_signal(SIGTERM, static function () use (&$goesOn): void {
             $goesOn = false;
         });

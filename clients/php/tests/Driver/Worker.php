@@ -36,7 +36,7 @@ final class Worker
     private array $scopes = [];
     /** @var array<string, true> */
     private array $lost = [];
-    /** @var array<string, Server> servers in memory */
+    /** @var array<string, Server> in-memory servers */
     private array $servers = [];
     private bool $isWaiting = false;
 

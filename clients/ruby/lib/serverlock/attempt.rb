@@ -294,7 +294,7 @@ module Serverlock
       leave_connection
       raise
     rescue ReplyError => e
-      # Other locks may belong to the connection of a session.
+      # Other locks may belong to a session's connection.
       @connection&.connection&.close if @request.session && ROLE_CHANGED.include?(e.reply_code)
       leave_connection if e.again? && (!@request.session || [*ROLE_CHANGED, *MOVED].include?(e.reply_code))
       raise

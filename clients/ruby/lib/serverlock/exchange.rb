@@ -5,7 +5,7 @@ module Serverlock
   # @private
   module Exchange
     # Waits for something to read: a reply, or the end of the connection. An exception that strikes loses nothing.
-    # @return [Boolean] false if nothing has come by then
+    # @return [Boolean] false if nothing has arrived by then
     def reply?(timeout)
       io = stream
       ends = Clock.now + timeout

@@ -81,7 +81,7 @@ module Serverlock
       self
     end
 
-    # Releases the lock. With `reentrant`, the last call for as many calls of `acquire` does.
+    # Releases the lock. With `reentrant`, each `acquire` needs a `release`, and only the last one does.
     # @return [Boolean] whether it was held to the end
     # @raise [Misuse] the second time
     def release

@@ -254,8 +254,8 @@ module Serverlock
       leave_session if before
     end
 
-    # Ends the hold, but its lock stays until then. If that has passed, the lock is released. `is_long`: its lease has
-    # that end already. @return [Boolean] whether it was held to the end
+    # Ends the hold, but its lock stays until then. If that time has passed, the lock is released. `is_long`: its
+    # lease already ends then. @return [Boolean] whether it was held to the end
     def keep_until(ends, is_long:)
       return release if @engine.clock.now >= ends || !end_kept
 
@@ -269,7 +269,7 @@ module Serverlock
       Keep.new(self, ends).owe if end_kept
     end
 
-    # Waits until no EXTEND is on its way. Returns whether the server cannot run an earlier one any more. After the hold
+    # Waits until no EXTEND is on its way. Returns whether the server can no longer run an earlier one. After the hold
     # has ended, no more are sent.
     def await_idle(deadline)
       sleep(0.005) while @lease.changing? && @engine.clock.now < deadline

@@ -102,7 +102,7 @@ module Serverlock
                             interrupt:, reentrant:), &block)
     end
 
-    # A block that one process runs for each tick, of all processes that call this for it: for cron jobs. Ticks begin at
+    # A block that runs once for each tick, in one of the processes that ask: for cron jobs. Ticks begin at
     # multiples of the period, counted from the beginning of 1970 on the server's clock, and a call is for the nearest
     # one. The other options are those of {#lock}.
     #
@@ -169,7 +169,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { held.hold.leave_again || held.hold.abandon if held && !given }
     end
 
-    # Returns an unmanaged grant: neither renewed nor reported lost. For adapters that hand on their locks.
+    # Returns an unmanaged grant: neither renewed nor reported lost. For adapters that pass on their locks.
     # @private
     def grant(request)
       hold = given = nil
@@ -230,7 +230,7 @@ module Serverlock
       block ? within(request, &block) : lock
     end
 
-    # The hold that this caller has and gets again, or nil.
+    # The hold that this caller already has and gets again, or nil.
     def again(request, engine)
       raise Misuse.new("lock #{request.name.inspect}: its manager is closed", key: request.name) if engine.closed?
 
@@ -275,7 +275,7 @@ module Serverlock
       end
     end
 
-    # `is_over`: the block has ended normally; `failed`: an exception ended it, or came after it.
+    # `is_over`: the block has ended normally; `failed`: an exception ended it, or was raised after it.
     def leave(held, scope, body, failed, is_over)
       failed &&= !is_over
       body&.close

@@ -4,7 +4,7 @@ module Serverlock
   # The connection on which a manager's only wait blocks. That takes one round trip, where NOTIFY takes two and a
   # message. The connection is kept for the next such wait.
   #
-  # Once a second attempt waits at the same time, all attempts wait with NOTIFY, and this connection is closed. While it
+  # Once a second attempt is waiting too, all attempts wait with NOTIFY, and this connection is closed. While it
   # is open, it takes one of the slots that calls have in a pool; it is closed when they need that slot.
   # @private
   class Lone
@@ -21,7 +21,7 @@ module Serverlock
       @is_over = false
     end
 
-    # Whether a wait may begin here: the connection is open, and nobody waits on it.
+    # Whether a wait may begin here: the connection is open, and nobody is waiting on it.
     def ready?
       !@is_over && !@is_used && @connection&.connected?
     end
@@ -87,7 +87,7 @@ module Serverlock
       end
     end
 
-    # Called with the mutex locked, when nobody uses the connection.
+    # Called with the mutex locked, when nobody is using the connection.
     def ended
       drop
       @engine.client.widen if @is_narrow

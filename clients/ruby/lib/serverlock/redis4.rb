@@ -66,7 +66,7 @@ module Serverlock
       cluster?(redis) ? ClusterCalls.new(self, redis.dup) : connection(redis)
     end
 
-    # Yields the application's connection if nobody uses it. Returns whether it yielded.
+    # Yields the application's connection if nobody is using it. Returns whether it yielded.
     def borrow(redis)
       monitor = redis.instance_variable_get(:@monitor)
       return false unless monitor.try_enter
@@ -157,7 +157,7 @@ module Serverlock
         @client.connection.timeout = 0
       end
 
-      # Returns the next message, or :pong. Blocks until one comes, or the connection ends.
+      # Returns the next message, or :pong. Blocks until one arrives, or the connection ends.
       def message
         reply = Redis4.translate { @client.read }
         reply[0] == "message" ? reply[2].b : :pong

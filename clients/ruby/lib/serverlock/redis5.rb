@@ -188,7 +188,7 @@ module Serverlock
         end
       end
 
-      # Returns the next message, or :pong. Blocks until one comes, or the connection ends.
+      # Returns the next message, or :pong. Blocks until one arrives, or the connection ends.
       def message
         reply = Redis5.translate { @messages.next_event(0) }
         reply.is_a?(Array) && reply[0] == "message" ? reply[2].b : :pong

@@ -52,7 +52,7 @@ module Serverlock
     def renew(batch, connection)
       server = @engine.server
       patience = [@engine.patience, *batch.map { |hold| [hold.lease_s / 6, 0.1].max }].min
-      # A hold may have ended meanwhile.
+      # A hold may have ended in the meantime.
       sent = batch.filter_map { |item| (command = item.renewal) && [item, command] }
       return if sent.empty?
 

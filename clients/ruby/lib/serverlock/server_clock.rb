@@ -89,7 +89,7 @@ module Serverlock
     def keep(place, made)
       return made unless made.good?
 
-      # Other callers read the hash meanwhile.
+      # Other callers read the hash in the meantime.
       @known = @known.select { |_, old| made.asked < old.asked + VALID_FOR }.merge(place => made)
       made
     end

@@ -48,14 +48,14 @@ module Serverlock
       if @connection.stream.nil?
         @connection.call(["ping"], patience) if @connection.connected?
       elsif @connection.reply?(0)
-        # Without a command, nothing comes but the end.
+        # Without a command, nothing arrives but the end.
         pending? ? receive : @connection.close
       elsif overdue?(Clock.now)
         @connection.close
       end
     rescue ReplyError
       nil
-    rescue StandardError # another thread may have closed it meanwhile
+    rescue StandardError # another thread may have closed it in the meantime
       @connection.close
     end
 
@@ -71,7 +71,7 @@ module Serverlock
   # The connections of session locks. Those of one caller share one, so the server sees a client that holds one lock and
   # waits for another, and finds deadlocks.
   #
-  # While an attempt uses a connection, another attempt of the same caller gets a new one. A connection is closed with
+  # While an attempt uses a connection, another attempt by the same caller gets a new one. A connection is closed with
   # its last hold. A thread watches the connections that no attempt uses: when one ends, its locks are lost at once.
   # @private
   class Sessions
@@ -140,7 +140,7 @@ module Serverlock
       finish(session, holds) if holds
     end
 
-    # Ends the attempts that wait, and the sessions where a reply is still to be read: nobody would read it.
+    # Ends the attempts that are waiting, and the sessions where a reply is still to be read: nobody would read it.
     def close
       used = locked { @sessions.select(&:user).map { |session| [session, retire(session)] } }
       used.each do |session, holds|

@@ -82,7 +82,7 @@ module Serverlock
       @engine.timer.schedule(wait) unless wait.over
     end
 
-    # Call this when the attempts have to join another queue.
+    # Call this when the attempts have to join a different queue.
     def send_all_again
       locked { spread }
     end
@@ -137,7 +137,7 @@ module Serverlock
           spread if was_turn
           post(wait) if wait.turn
         else
-          # The message of this grant may still come: a copy sent then would be cancelled, and with it the lock.
+          # The message for this grant may still arrive: a copy sent then would be cancelled, and with it the lock.
           wait.over = true
           wait.finish(Wait::Reply.new(reply, sent))
         end

@@ -9,9 +9,9 @@ require_relative "testing/commands"
 require_relative "testing/wire"
 
 module Serverlock
-  # Locks without a server, for tests of applications. Only tests load it: `require "serverlock/testing"`.
+  # Locks without a server, for applications' tests. Only tests load it: `require "serverlock/testing"`.
   module Testing
-    # A lock server in memory. Its time stands still until the test moves its {#clock}.
+    # An in-memory lock server. Its time stands still until the test moves its {#clock}.
     #
     # It has LOCK.* as far as this package uses them, with the module's rules and default settings: the margin is 1 s.
     # It has neither replicas nor disks, so `replicas` and `fsync` fail as {Unavailable}, and so does a command in
@@ -42,8 +42,8 @@ module Serverlock
         Locks.new(Client.new(self, library: @wire, clock: @clock), **options)
       end
 
-      # The leases of the key's holders end now, at the server: the next waiter gets the lock, or {Locks#recover}. A
-      # holder learns of it on its next renewal, a third of its lease later, or from `verify`, `extend` or `release`.
+      # The leases of the key's holders end now, on the server: the next waiter, or {Locks#recover}, gets the lock. A
+      # holder finds out on its next renewal, a third of its lease later, or from `verify`, `extend` or `release`.
       # @param key [String]
       # @return [void]
       def expire(key)
@@ -53,7 +53,7 @@ module Serverlock
         end
       end
 
-      # The hold is lost: its holder learns that at once, and the next waiter gets the lock.
+      # The hold is lost: its holder is notified at once, and the next waiter gets the lock.
       # @param held [Held]
       # @return [void]
       def lose(held)
@@ -82,7 +82,8 @@ module Serverlock
         change(key) { |it| it.refusal = nil }
       end
 
-      # How many attempts wait in the key's queue. A test asks before it moves the clock, so that they wait by then.
+      # How many attempts are waiting in the key's queue. A test asks before it moves the clock, so that they are
+      # waiting by then.
       # @param key [String]
       # @return [Integer]
       def waiting(key)

@@ -2,7 +2,7 @@
 
 require "serverlock/testing"
 
-# The orders for servers in memory.
+# The orders for in-memory servers.
 module Memory
   private
 

@@ -48,7 +48,7 @@ class Locks(Manager["Lock"]):
         renewal: Raw = "loop",
     ) -> None:
         """renewal: "thread" renews in a thread, over one more connection, so that a loop that is blocked for longer
-        than a lease keeps its locks. They need `max_hold` then; leaders are still renewed on the loop. With Sentinel or
+        than a lease keeps its locks. They then need `max_hold`; leaders are still renewed on the loop. With Sentinel or
         a cluster, pass a client for threads (redis.Redis, redis.RedisCluster) instead of "thread".
         The other arguments are those of serverlock.Locks.
         """

@@ -17,7 +17,7 @@ from ..threads.wire import Wire
 
 
 class RenewalThread:
-    """Where to send renewals: with a client of the same library for threads."""
+    """Where to send renewals: with the same library's client for threads."""
 
     def __init__(self, client: Raw, library: Library, renewal: Raw, timeout: float) -> None:
         """renewal: a client for threads, or "thread" to connect as the application's own client does."""
@@ -30,7 +30,7 @@ class RenewalThread:
 
 
 def _twin(client: Raw, library: Library, timeout: float) -> Raw:
-    """A client for threads of the same server."""
+    """A client for threads, for the same server."""
     pool = None if library.is_cluster else client.connection_pool
     if pool is None or hasattr(pool, "service_name"):
         raise LockBadArgument("", 'renewal is "thread": with Sentinel or a cluster, pass a client for threads instead')

@@ -103,7 +103,7 @@ class TaskConnection:
 
 
 def _retrieve(reading: "asyncio.Task[Reply]") -> None:
-    """Without this, a read that fails while nobody waits for it is reported as an error."""
+    """Without this, a read that fails while nobody is waiting for it is reported as an error."""
     if not reading.cancelled():
         reading.exception()
 
@@ -203,7 +203,7 @@ class Wire:
                 await self._pool.release(connection)
 
     async def _talk(self, connection: Raw, calls: Sequence[Words], replies: list[Reply]) -> None:
-        # `_exchange` sets the time-out, because the library's own would cost a task for each call.
+        # `_exchange` sets the time-out, because the library's own would need a task for each call.
         kept, connection.socket_timeout = connection.socket_timeout, None
         try:
             if len(calls) == 1:

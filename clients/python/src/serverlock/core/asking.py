@@ -65,7 +65,7 @@ class Asker:
         return kinds.timed_out(self.request.name, self.now() - self.began)
 
     async def refused(self) -> LockRefused:
-        """The error of an attempt without a wait. After a RECOVER, it tells whether the lock is free."""
+        """The error of an attempt without a wait. After a RECOVER, it says whether the lock is free."""
         request, is_free = self.request, False
         if request.recover:
             try:

@@ -3,7 +3,7 @@
 It first asks without waiting, through the application's own client. If somebody else has the lock, it waits:
 
 * as the manager's only wait: by blocking, in pieces, on one connection (`blocking`)
-* while others wait too, and without the module: in the queue, with NOTIFY (`waiting`)
+* while others are waiting too, and without the module: in the queue, with NOTIFY (`waiting`)
 * where the server or the user cannot use NOTIFY: by blocking on one of a few connections (`connections`)
 
 The module can be loaded and unloaded at any time, so each copy of the request asks in whichever way works (`way`).
@@ -70,7 +70,7 @@ class Attempt:
     # Giving up
 
     async def abandon(self, error: BaseException) -> None:
-        """Releases everything, even if the caller is cancelled again meanwhile."""
+        """Releases everything, even if the caller is cancelled again in the meantime."""
         await self._resources.runtime.finish(lambda: self._abandon(error))
 
     async def _abandon(self, error: BaseException) -> None:

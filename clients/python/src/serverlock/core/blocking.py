@@ -1,7 +1,7 @@
 """The connection on which a manager's only wait blocks. That takes one round trip; NOTIFY takes two and a message.
 
-It serves processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait
-with NOTIFY. While this connection is open, commands use only one pool connection, so a manager has at most three. If
+It serves processes that do one thing at a time. Once a second attempt is waiting too, all attempts wait with
+NOTIFY. While this connection is open, commands use only one pool connection, so a manager has at most three. If
 commands queue for the pool connection, this one is closed too.
 """
 
@@ -62,7 +62,7 @@ class Blocking:
         await self.end()
 
     async def end(self) -> None:
-        """Called when others wait or send commands. An attempt that is blocking here finishes its piece."""
+        """Called when others are waiting or sending commands. An attempt that is blocking here finishes its piece."""
         with self._mutex:
             self.is_over = True
             if self._permit.in_use:

@@ -119,7 +119,7 @@ class Engine:
         sessions.keep(session, hold)
 
     def reentered(self, request: Request) -> Hold | None:
-        """The hold that this caller has and gets again. Raises LockMisuse if it must not ask."""
+        """The hold that this caller already has and gets again. Raises LockMisuse if it must not ask."""
         return self.scopes.held(request) if self.scopes else None
 
     def enter_scope(self, hold: Hold) -> Hashable:
@@ -137,7 +137,7 @@ class Engine:
         return caller
 
     def _when_dropped(self, hold: Hold, work: Debt) -> object:
-        """Does this work once nobody refers to the hold, unless the result is dropped before."""
+        """Does this work once nobody refers to the hold, unless the result is dropped first."""
         timer, debts, runtime = self._timer_of(hold), self._debts, self.runtime
         if timer is self._timer:
             return weakref.ref(hold, lambda _: timer.dropped.append(work))

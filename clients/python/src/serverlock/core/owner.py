@@ -7,7 +7,7 @@ LONGEST = 128
 
 
 class HostAndPid:
-    """The default of the option `owner`."""
+    """The default for the `owner` option."""
 
     def __repr__(self) -> str:
         return "'host:pid'"

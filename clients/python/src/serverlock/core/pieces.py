@@ -29,7 +29,7 @@ async def wait_alone(asker: Asker) -> Grant | None:
 
 
 async def wait_in_pieces(asker: Asker) -> Grant | None:
-    """None: others wait too, or the module is gone."""
+    """None: others are waiting too, or the module is gone."""
     resources, request = asker.resources, asker.request
     while asker.left() > 0 and not (asker.is_alone and resources.blocking.is_over):
         asker.uses_connection = True

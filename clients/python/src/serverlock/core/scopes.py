@@ -1,4 +1,4 @@
-"""The callers that hold locks, as far as that is known: in scopes, and with the option `reentrant`."""
+"""The callers that are known to hold locks: in scopes, and with the `reentrant` option."""
 
 import threading
 import weakref

@@ -1,7 +1,7 @@
 """The connections of session locks. Those of one caller share one, so the server sees a client that holds one lock and
 waits for another, and finds deadlocks.
 
-One attempt at a time uses a session's connection. Meanwhile another attempt of the same caller gets a new connection. A
+One attempt at a time uses a session's connection. Meanwhile another attempt by the same caller gets a new connection. A
 connection is closed with its last hold, and its end loses all of its locks.
 """
 
@@ -25,7 +25,7 @@ class Losable(Protocol):
 
 
 class Session:
-    """A connection and its holds. The attempt that has taken it may call, once at a time."""
+    """A connection and its holds. The attempt that has taken it may make calls, one at a time."""
 
     def __init__(self, now: Clock, connection: Connection, server: Hashable, taker: object) -> None:
         self._now, self.connection, self.server, self.taker = now, connection, server, taker

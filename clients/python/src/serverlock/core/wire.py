@@ -162,7 +162,7 @@ class Runtime(Protocol):
         """`more`: whether to start the work again as soon as it ends."""
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Runs `work` to completion, even if the caller is cancelled meanwhile."""
+        """Runs `work` to completion, even if the caller is cancelled in the meantime."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         """Calls `work` once, even after `close`. Does not keep the process or the loop alive."""

@@ -1,9 +1,9 @@
-"""A lock server in memory, for the unit tests of applications.
+"""An in-memory lock server, for applications' unit tests.
 
     from serverlock import testing
 
     server = testing.Server()
-    locks = server.locks()     # pass it to the code under test, in the place of serverlock.Locks(client)
+    locks = server.locks()     # pass it to the code under test, in place of serverlock.Locks(client)
     server.clock.advance(30)   # time stands still until the test moves it
 
 `serverlock.testing.aio` is the same for asyncio.

@@ -1,9 +1,9 @@
-"""A server in memory and its managers, for asyncio.
+"""An in-memory server and its managers, for asyncio.
 
 from serverlock.testing.aio import Server
 
 server = Server()
-locks = server.locks()          # in the place of serverlock.aio.Locks(client)
+locks = server.locks()          # in place of serverlock.aio.Locks(client)
 await server.clock.advance(30)
 """
 
@@ -22,7 +22,7 @@ from .wire import MemoryWire, unwatch, watch
 
 __all__ = ["Clock", "Server"]
 
-# Everything has settled when the loop has run this often without a step in a manager.
+# Everything has settled when the loop has run this many times without a step in a manager.
 IDLE_TURNS = 20
 # A task that asks again and again, without a pause, never settles.
 MOST_TURNS = 100_000
@@ -31,10 +31,10 @@ PATIENCE = 60.0
 
 
 class Clock(clock.Clock):
-    """The clock of a server in memory. It stands still until `advance` moves it."""
+    """The clock of an in-memory server. It stands still until `advance` moves it."""
 
     async def advance(self, seconds: Duration) -> None:
-        """Moves the clock, and carries out everything that falls due on the way, in the order of its time.
+        """Moves the clock, and carries out everything that falls due on the way, in chronological order.
 
         Returns once the managers and the callbacks have finished what that caused.
         """
@@ -119,7 +119,7 @@ class Runtime(runtime.Runtime):
 
 
 class Locks(locks.Locks):
-    """Production's manager, over a server in memory."""
+    """The production manager, over an in-memory server."""
 
     def _adopt(self, client: "Server") -> None:
         self._client = client
@@ -130,7 +130,7 @@ class Locks(locks.Locks):
 
 
 class Server(MemoryServer[locks.Locks]):
-    """A lock server in memory, for asyncio. Its clock stands still until `clock.advance`.
+    """An in-memory lock server, for asyncio. Its clock stands still until `clock.advance`.
 
     Its managers behave like several processes. After `expire`, `lose` and `refuse`, `await clock.settle()` lets the
     other tasks do what follows.

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and rings alarms in the order of their time."""
+"""A clock that stands still until a test moves it, and rings alarms in chronological order."""
 
 import heapq
 import itertools
@@ -13,7 +13,7 @@ EPOCH = 1_900_000_000
 
 
 class Timed(Protocol):
-    """The server in memory, as far as the clock knows it."""
+    """The in-memory server, as the clock sees it."""
 
     def next_due(self) -> float:
         """When something falls due next; infinity if nothing will."""

@@ -1,4 +1,4 @@
-"""The commands of a server in memory: their arguments and replies."""
+"""The commands of an in-memory server: their arguments and replies."""
 
 from collections.abc import Callable
 

@@ -15,7 +15,7 @@ PLACE = 10.0
 
 
 class Client(Protocol):
-    """A connection to the server in memory."""
+    """A connection to the in-memory server."""
 
     def deliver(self, reply: Reply) -> None: ...
 
@@ -101,7 +101,7 @@ class Lock:
         return len(live) < ask.most and not any(grant.is_alone for grant in live)
 
     def add(self, ask: Ask, token: int, now: float) -> Grant:
-        """Grants the lock, in the place of the holders that expired if it needs their place."""
+        """Grants the lock, in place of the holders that expired if it needs their place."""
         expired = sorted((grant for grant in self.grants if grant.ends <= now), key=lambda grant: grant.ends)
         if not ask.is_alone and not any(grant.is_alone for grant in expired):
             expired = expired[:1] if len(self.grants) >= ask.most else []

@@ -1,4 +1,4 @@
-"""What the servers in memory for threads and for asyncio share: managers, and what a test can do to locks."""
+"""What the in-memory servers for threads and for asyncio share: managers, and what a test can do to locks."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .clock import Clock
 from .commands import Commands
 from .wire import MemoryWire
 
-# Codes that no package tries again.
+# Codes that no package retries.
 REFUSALS = {"unavailable": "CLOCK", "denied": "NOAUTH"}
 
 
@@ -21,7 +21,7 @@ L = TypeVar("L")
 
 
 class MemoryServer(Generic[L]):
-    """A server in memory. Its managers, of type `L`, behave like several processes."""
+    """An in-memory server. Its managers, of type `L`, behave like several processes."""
 
     def __init__(self, clock: Clock, build: Callable[..., L]) -> None:
         self._clock = clock
@@ -52,9 +52,9 @@ class MemoryServer(Generic[L]):
         )
 
     def expire(self, key: Key) -> None:
-        """The lease of each holder of the key ends now, at the server, and the next waiter gets the lock.
+        """The lease of each holder of the key ends now, on the server, and the next waiter gets the lock.
 
-        The old holder learns of it as in production: on its next renewal, a third of the lease later at most, or from
+        The old holder finds out as in production: on its next renewal, a third of the lease later at most, or from
         `verify`, `extend` or `release`.
         """
         with self._clock.mutex:
@@ -90,6 +90,6 @@ class MemoryServer(Generic[L]):
             self._table.refused.pop(key_of(key), None)
 
     def waiters(self, key: Key) -> int:
-        """How many attempts wait in the key's queue. One for several keys waits in the queue of one of them."""
+        """How many attempts are waiting in the key's queue. One for several keys waits in the queue of one of them."""
         with self._clock.mutex:
             return len(self._table.queue(key_of(key)))

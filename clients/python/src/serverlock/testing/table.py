@@ -1,4 +1,4 @@
-"""The locks and queues of a server in memory. They follow the module's rules, as far as the packages use them."""
+"""The locks and queues of an in-memory server. They follow the module's rules, as far as the packages use them."""
 
 import itertools
 from collections.abc import Callable
@@ -11,7 +11,7 @@ WAITING = "WAITING"
 
 
 class Pending:
-    """A reply that comes later."""
+    """A reply that arrives later."""
 
 
 PENDING = Pending()
@@ -174,7 +174,7 @@ class Table:
     # Queues
 
     def serve(self, key: bytes) -> None:
-        """Grants the lock to the waiters at the head of the queue, as far as it is free for them."""
+        """Grants the lock to the waiters at the head of the queue, as long as it is free for them."""
         while queue := self.queue(key):
             waiter = queue[0]
             blocked = self._blocked_at(waiter.ask, waiter.order)
@@ -207,7 +207,7 @@ class Table:
         return None
 
     def _place(self, ask: Ask, own: Waiter | None) -> tuple[int, float]:
-        """The attempt's place: its order, and since when it has it."""
+        """The attempt's place: its order, and since when it has had it."""
         if own is not None:
             return own.order, own.since
         now = self._clock.now()

@@ -17,7 +17,7 @@ from ..threads import runtime
 from . import clock
 from .wire import unwatch, watch
 
-# In real seconds: how long a callback of the test may take before `advance` goes on without it, and how long
+# In real seconds: how long a test's callback may take before `advance` continues without it, and how long
 # `until_waiting` waits.
 PATIENCE = 10.0
 MOST_PATIENCE = 60.0
@@ -59,7 +59,7 @@ class Sleeper:
 
 
 class Clock(clock.Clock):
-    """The clock of a server in memory. It stands still until `advance` moves it."""
+    """The clock of an in-memory server. It stands still until `advance` moves it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Clock(clock.Clock):
         self._inside: set[threading.Thread] = set()  # the test's own threads, while they are in a manager
 
     def advance(self, seconds: Duration) -> None:
-        """Moves the clock, and carries out everything that falls due on the way, in the order of its time.
+        """Moves the clock, and carries out everything that falls due on the way, in chronological order.
 
         Returns once the managers and the callbacks have finished what that caused.
         """
@@ -82,7 +82,7 @@ class Clock(clock.Clock):
     # The rest is for this package.
 
     def settle(self) -> None:
-        """Waits until every thread in a manager waits for something, or has left."""
+        """Waits until every thread in a manager is waiting for something, or has left."""
         end, me = time.monotonic() + PATIENCE, threading.current_thread()
         with self.mutex:
             while any(thread is not me and _may_act(thread) for thread in self._awake):

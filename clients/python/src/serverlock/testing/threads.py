@@ -1,4 +1,4 @@
-"""A server in memory and its managers, for threads."""
+"""An in-memory server and its managers, for threads."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ class CountedEngine(Engine):
 
 
 class Locks(locks.Locks):
-    """Production's manager, over a server in memory."""
+    """The production manager, over an in-memory server."""
 
     def _adopt(self, client: "Server") -> None:
         self._client = client
@@ -49,7 +49,7 @@ class Locks(locks.Locks):
 
 
 class Server(MemoryServer[locks.Locks]):
-    """A lock server in memory, for threads. Its clock stands still until `clock.advance`.
+    """An in-memory lock server, for threads. Its clock stands still until `clock.advance`.
 
     Its managers behave like several processes. `expire`, `lose` and `refuse` return once what they caused has settled.
     """

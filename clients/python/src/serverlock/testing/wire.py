@@ -1,4 +1,4 @@
-"""The managers' connections to a server in memory. The same for threads and asyncio: their runtimes do the waiting."""
+"""The managers' connections to an in-memory server. The same for threads and asyncio: their runtimes do the waiting."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence

@@ -4,9 +4,9 @@ module Serverlock
   module Testing
     # The time of a {Server} and its managers. It passes only in {#advance}.
     #
-    # `advance` carries out everything that falls due, in order of its time. After each step it waits until the threads
-    # that the step woke have done their part: a manager's threads, until they wait again; the application's threads,
-    # until they wait for anything, or have ended.
+    # `advance` carries out everything that falls due, in chronological order. After each step it waits until the
+    # threads that the step woke have done their part: a manager's threads, until they are waiting again; the
+    # application's threads, until they are waiting for something, or have ended.
     class Clock
       include Locking
 
@@ -14,7 +14,7 @@ module Serverlock
       TICKS = 1 << 20
       # The time at which it begins, in seconds since 1970: the beginning of a day.
       START = Time.utc(2026, 1, 1).to_i
-      # An application's thread that sleeps for this many checks waits for something outside of this package.
+      # An application's thread that sleeps for this many checks waits for something outside this package.
       SLEEPS = 100
       # The same for a manager's thread, which then waits in a callback; and the number of checks after which a thread
       # counts as one that never waits.
@@ -39,7 +39,7 @@ module Serverlock
         ticks.to_f / TICKS
       end
 
-      # `events`: what falls due at the server. It has `next_at` and `run`.
+      # `events`: what falls due on the server. It has `next_at` and `run`.
       # @private
       def initialize(events)
         @events = events
@@ -124,7 +124,7 @@ module Serverlock
         end
       end
 
-      # Nothing comes from a network, so what waits for it has nothing to do.
+      # Nothing arrives from a network, so whatever waits for it has nothing to do.
       # @private
       def select(readers, seconds)
         forget
@@ -169,7 +169,7 @@ module Serverlock
         [@events.next_at, locked { @sleepers.filter_map(&:due).min }].compact.min
       end
 
-      # What happens at the server comes first.
+      # What happens on the server comes first.
       def step(ticks)
         @ticks = ticks
         @events.run

@@ -3,7 +3,7 @@
 module Serverlock
   module Testing
     # What a command asks for. Times are ticks of the {Clock}. `most`: how many holders there may be, this one included;
-    # `shares`: whether it may have the lock beside others.
+    # `shares`: whether it may have the lock alongside others.
     # @private
     Ask = Struct.new(:keys, :lease, :wait, :id, :owner, :most, :shares, :channel, :session, :connection, :details, :recovers,
                      keyword_init: true)
@@ -34,7 +34,7 @@ module Serverlock
     # A key of the server: its holders, some of which may have expired, and its queue.
     # @private
     class Key
-      # How long a successor learns about an expired lock.
+      # How long an expired lock is still reported to a successor.
       RETENTION = Clock.ticks(60)
 
       attr_reader :name, :holders, :queue
@@ -101,7 +101,7 @@ module Serverlock
         @queue.find { |waiter| waiter.ask.id == id } if id
       end
 
-      # When something next happens by itself.
+      # When something next happens on its own.
       def next_at(now)
         waits = waiters
         held = held(now)

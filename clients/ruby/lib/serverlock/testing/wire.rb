@@ -42,7 +42,7 @@ module Serverlock
       end
     end
 
-    # A connection of a manager's own. Nothing comes over a socket, so there is none to watch.
+    # A connection of a manager's own. Nothing arrives over a socket, so there is none to watch.
     # @private
     class Connection
       def initialize(memory, commands)
@@ -87,7 +87,7 @@ module Serverlock
         @messages << message
       end
 
-      # Returns the next message. Blocks until one comes, or the connection ends.
+      # Returns the next message. Blocks until one arrives, or the connection ends.
       def message
         message = @is_open ? @messages.pop : nil
         raise ConnectionLost, "the connection was closed" unless message

@@ -6,6 +6,7 @@ import dev.serverlock.internal.Runs;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.once.Schedule;
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.SystemClock;
 import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Server;
 import java.time.Duration;
@@ -176,7 +177,7 @@ public final class Locks implements AutoCloseable {
         private boolean mayUseScripts = true;
         private boolean warns = true;
         /** For tests. */
-        Clock clock = Clock.SYSTEM;
+        Clock clock = SystemClock.SYSTEM;
 
         private Builder(Server server) {
             this.server = Objects.requireNonNull(server, "server");

@@ -5,6 +5,8 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.PriorityQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * The time of a {@link LockServer} and all its Locks. It stands still until the test moves it. Leases, waits, renewals
@@ -14,7 +16,7 @@ public final class ManualClock {
     private static final Instant START = Instant.parse("2000-01-01T00:00:00Z");
 
     private final Threads threads = new Threads();
-    private final Object moving = new Object();
+    private final Lock moving = new ReentrantLock();
     private final Clock ticking = new Ticking();
     private final PriorityQueue<Alarm> alarms = new PriorityQueue<>();
     private long time;
@@ -46,13 +48,16 @@ public final class ManualClock {
         if (span.isNegative()) {
             throw new IllegalArgumentException("a clock does not go back: " + span);
         }
-        synchronized (moving) {
+        moving.lock();
+        try {
             settle();
             long end = Clock.after(time(), Clock.nanos(span));
             for (Alarm next = next(end); next != null; next = next(end)) {
                 next.work.run();
                 settle();
             }
+        } finally {
+            moving.unlock();
         }
     }
 
@@ -103,9 +108,6 @@ public final class ManualClock {
 
         @Override
         public boolean await(CompletableFuture<?> signal, long span) throws InterruptedException {
-            if (Thread.interrupted()) {
-                throw new InterruptedException();
-            }
             if (!signal.isDone() && span > 0) {
                 Threads.Sleeper sleeper = new Threads.Sleeper();
                 Alarm alarm = in(span, () -> threads.wake(sleeper));

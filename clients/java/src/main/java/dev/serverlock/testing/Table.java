@@ -4,12 +4,13 @@ import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
 /**
@@ -117,6 +118,7 @@ final class Table {
 
     private CompletableFuture<Object> await(Waiter waiter, MemoryConnection from) {
         waiter.isWaiting = true;
+        awaitExpiry(waiter.at);
         waiter.alarm = clock.in(waiter.ask.waiting(), () -> change(() -> timeOut(waiter)));
         if (waiter.ask.channel() != null) {
             return answered(Words.bytes("WAITING"));
@@ -186,10 +188,7 @@ final class Table {
 
     /** Grants all of the keys under one token, and returns the first grant. */
     private Grant grant(Ask ask, MemoryConnection from) {
-        lastToken = Math.max(
-                lastToken + 1,
-                TimeUnit.SECONDS.toMicros(clock.now().getEpochSecond())
-                        + TimeUnit.NANOSECONDS.toMicros(clock.now().getNano()));
+        lastToken = Math.max(lastToken + 1, ChronoUnit.MICROS.between(Instant.EPOCH, clock.now()));
         Grant first = null;
         for (String name : ask.keys()) {
             Grant grant = key(name).grant(ask, lastToken, now());
@@ -209,8 +208,7 @@ final class Table {
         for (Waiter next = key.firstWaiting(); next != null; next = key.firstWaiting()) {
             Key blocker = blocker(next);
             if (blocker == key) {
-                long end = key.nextEnd(now());
-                key.alarm = clock.in(end == Clock.NEVER ? end : end - now(), () -> change(() -> serve(key)));
+                awaitExpiry(key);
                 return;
             }
             if (blocker != null) {
@@ -219,6 +217,13 @@ final class Table {
                 handOver(next);
             }
         }
+    }
+
+    /** Serves the queue when the next lease has expired. */
+    private void awaitExpiry(Key key) {
+        clock.cancel(key.alarm);
+        long end = key.nextEnd(now());
+        key.alarm = clock.in(end == Clock.NEVER ? end : end - now(), () -> change(() -> serve(key)));
     }
 
     private void handOver(Waiter waiter) {

@@ -1,7 +1,9 @@
 package dev.serverlock.testing;
 
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -15,7 +17,7 @@ final class Threads {
     private static final int MOST_CHECKS = 20;
 
     private static final long CHECK_EVERY = TimeUnit.MILLISECONDS.toNanos(1);
-    /** How long a thread may compute until it is no longer waited for. */
+    /** How long a thread may compute, or an executor may keep work, until it is no longer waited for. */
     private static final long PATIENCE = TimeUnit.SECONDS.toNanos(10);
 
     /** The checks of a thread that has been woken and does not run yet. */
@@ -23,8 +25,8 @@ final class Threads {
 
     /** The threads that are awake, each with the checks in a row that found it waiting for something else. */
     private final Map<Thread, Integer> awake = new HashMap<>();
-    /** How much work was passed on to threads and has not begun. */
-    private int passedOn;
+    /** The work that was passed on to threads and has not begun. */
+    private final Set<Object> passedOn = new HashSet<>();
 
     /** A thread that waits on the clock. */
     static final class Sleeper {
@@ -36,11 +38,12 @@ final class Threads {
 
     /** Returns work that counts as something to do from now until it ends. */
     Runnable counted(Runnable work) {
+        Object one = new Object();
         synchronized (this) {
-            passedOn++;
+            passedOn.add(one);
         }
         return () -> {
-            boolean isNew = begin();
+            boolean isNew = begin(one);
             try {
                 work.run();
             } finally {
@@ -51,8 +54,9 @@ final class Threads {
         };
     }
 
-    private synchronized boolean begin() {
-        passedOn--;
+    /** Returns whether the calling thread was not awake. */
+    private synchronized boolean begin(Object one) {
+        passedOn.remove(one);
         return awake.put(Thread.currentThread(), 0) == null;
     }
 
@@ -111,7 +115,8 @@ final class Threads {
                 }
             }
             if (isBusy()) {
-                awake.keySet().removeIf(thread -> thread != Thread.currentThread());
+                passedOn.clear();
+                awake.keySet().retainAll(Set.of(Thread.currentThread()));
             }
         }
         if (wasInterrupted) {
@@ -120,7 +125,7 @@ final class Threads {
     }
 
     private boolean isBusy() {
-        return passedOn > 0 || awake.size() > (awake.containsKey(Thread.currentThread()) ? 1 : 0);
+        return !passedOn.isEmpty() || awake.size() > (awake.containsKey(Thread.currentThread()) ? 1 : 0);
     }
 
     private void check() {

@@ -223,13 +223,19 @@ class LockServerTest {
 
     @Test
     void aWaiterGetsALockThatExpiresAndRenewsItsOwn() throws Exception {
-        locks.lock("report", Duration.ofSeconds(3)).maxHold(Duration.ofNanos(1)).acquire();
-        FutureTask<Held> waiter =
-                waiting("report", 1, others.lock("report", LEASE).waiting(LONG).details());
-        advance(1000);
-        Held held = waiter.get();
-        held.check();
-        assertEquals(Duration.ZERO, held.predecessor().orElseThrow().overdue());
+        ServerLock lock = others.lock("report", LEASE).waiting(LONG).details();
+        for (int millis : new int[] {3123, 4567}) {
+            Duration lease = Duration.ofMillis(millis);
+            locks.lock("report", lease).maxHold(Duration.ofNanos(1)).acquire();
+            FutureTask<Held> waiter = waiting("report", 1, lock);
+            FutureTask<Held> next = waiting("report", 2, lock);
+            advance(1000);
+            Held held = waiter.get();
+            held.check();
+            assertEquals(Duration.ZERO, held.predecessor().orElseThrow().overdue());
+            assertTrue(held.release());
+            assertTrue(next.get().release());
+        }
     }
 
     @Test
@@ -416,6 +422,20 @@ class LockServerTest {
         queued("report", 0);
         assertTrue(held.release());
         assertTrue(locks.lock("report", LEASE).acquire().release());
+    }
+
+    @Test
+    void aCallbackMayMoveTheClock() throws Exception {
+        locks.lock("report", LEASE)
+                .maxHold(Duration.ofSeconds(1))
+                .onLost(why -> {
+                    advance(1);
+                    seen.add("" + server.clock().now().getEpochSecond());
+                })
+                .acquire();
+        long began = server.clock().now().getEpochSecond();
+        advance(60);
+        TestServer.until("it has moved it", () -> List.of("" + (began + 61)).equals(seen));
     }
 
     @Test

@@ -1,7 +1,10 @@
 package dev.serverlock.internal.runtime;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 
 /** The clock includes time during a suspend, and never goes back. */
@@ -55,5 +58,16 @@ class SystemClockTest {
             source.wall += (turn % 2 == 0 ? 15 : -15) * Clock.MILLISECOND;
             assertEquals(0, clock.now());
         }
+    }
+
+    @Test
+    void aWaitEndsWithItsSignalOrItsTime() throws Exception {
+        Clock clock = SystemClock.SYSTEM;
+        CompletableFuture<Void> signal = new CompletableFuture<>();
+        assertFalse(clock.await(signal, Clock.MILLISECOND));
+        assertFalse(clock.await(signal, -1));
+        clock.completeAfter(signal, Clock.MILLISECOND);
+        assertTrue(clock.await(signal, Clock.NEVER));
+        assertTrue(clock.await(CompletableFuture.failedFuture(new IllegalStateException()), Clock.SECOND));
     }
 }

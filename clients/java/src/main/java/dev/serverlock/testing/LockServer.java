@@ -24,6 +24,9 @@ import dev.serverlock.spi.Server;
  * <p>The server keeps the rules of the module: the queue, shared and limited locks, several keys, sessions, fencing
  * tokens, {@code recover}, {@code once} and leaders. It does not detect deadlocks. {@code replicas}, {@code fsync} and
  * {@code fenced} throw {@link LockUnavailableException}. Any thread may call its methods.
+ *
+ * <p>Close its Locks after the test. A hold that was not released keeps a daemon thread until its lease ends on the
+ * clock.
  */
 public final class LockServer {
     private final ManualClock clock = new ManualClock();

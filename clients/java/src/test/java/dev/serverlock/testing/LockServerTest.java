@@ -39,15 +39,22 @@ class LockServerTest {
     private static final Duration LONG = Duration.ofHours(1);
 
     private final LockServer server = new LockServer();
-    private final Locks locks = server.locks();
-    private final Locks others = server.locks();
+    private final List<Locks> all = new ArrayList<>();
+    private final Locks locks = process();
+    private final Locks others = process();
     /** What happened, in its order. */
     private final List<String> seen = Collections.synchronizedList(new ArrayList<>());
 
     @AfterEach
     void close() {
-        locks.close();
-        others.close();
+        all.forEach(Locks::close);
+        server.clock().advance(LONG.plus(LONG)); // the holds end, and the threads with them
+    }
+
+    private Locks process() {
+        Locks made = server.locks();
+        all.add(made);
+        return made;
     }
 
     private static <T> FutureTask<T> start(Callable<T> work) {
@@ -58,7 +65,7 @@ class LockServerTest {
         return task;
     }
 
-    /** Acquires in a thread. Returns once the attempt is one of so many in the queue of the key. */
+    /** Acquires in a thread. Returns once this many attempts are in the queue of the key. */
     private FutureTask<Held> waiting(String key, int count, ServerLock lock) throws InterruptedException {
         FutureTask<Held> task = start(lock::acquire);
         queued(key, count);
@@ -90,7 +97,9 @@ class LockServerTest {
         });
         Held held = others.lock("report", LEASE).acquire();
         assertTrue(held.token() > first);
-        assertNotNull(new LockServer().locks().lock("report", LEASE).acquire());
+        try (Locks elsewhere = new LockServer().locks()) {
+            assertTrue(elsewhere.lock("report", LEASE).acquire().release());
+        }
         assertThrows(LockArgumentException.class, () -> locks.lock("report", Duration.ZERO));
         assertTrue(held.release());
         assertThrows(LockMisuseException.class, held::release);
@@ -115,7 +124,7 @@ class LockServerTest {
         Held held = locks.lock("report", LEASE).acquire();
         List<FutureTask<Held>> waiters = new ArrayList<>();
         for (int number = 1; number <= 4; number++) {
-            Locks mine = number < 3 ? others : server.locks();
+            Locks mine = number < 3 ? others : process();
             waiters.add(waiting("report", number, mine.lock("report", LEASE).waiting(LONG)));
         }
         long token = held.token();
@@ -305,7 +314,7 @@ class LockServerTest {
         List<FutureTask<Held>> waiters = List.of(
                 waiting("report", 1, others.lock("report", LEASE).waiting(LONG)),
                 waiting("report", 2, others.lock("report", LEASE).waiting(LONG)),
-                waiting("report", 3, server.locks().lock("report", LEASE).waiting(LONG)));
+                waiting("report", 3, process().lock("report", LEASE).waiting(LONG)));
         server.refuse("report");
         for (FutureTask<Held> waiter : waiters) {
             failure(LockUnavailableException.class, waiter);
@@ -407,7 +416,7 @@ class LockServerTest {
         Held held = locks.lock("report", LEASE).acquire();
         List<Thread> waiters = new ArrayList<>();
         for (int count = 1; count <= 3; count++) {
-            Locks mine = count == 3 ? server.locks() : others;
+            Locks mine = count == 3 ? process() : others;
             Thread waiter = new Thread(() -> assertThrows(
                     InterruptedException.class,
                     () -> mine.lock("report", LEASE).waiting(LONG).acquire()));

@@ -16,4 +16,5 @@ module dev.serverlock {
     exports dev.serverlock.lettuce;
     exports dev.serverlock.shedlock;
     exports dev.serverlock.spi;
+    exports dev.serverlock.testing;
 }

@@ -1,6 +1,7 @@
 package dev.serverlock;
 
 import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.Losing;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.runtime.Clock;
@@ -26,6 +27,10 @@ import java.util.function.BooleanSupplier;
  */
 public sealed class Held implements AutoCloseable permits HeldOnce {
     private static final Cleaner CLEANER = Cleaner.create();
+
+    static {
+        Losing.register(held -> ((Held) held).hold);
+    }
 
     private final Engine engine;
     private final Hold hold;

@@ -8,7 +8,8 @@ import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Words;
 import java.time.Duration;
 import java.util.OptionalLong;
-import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
@@ -25,7 +26,7 @@ public final class Leader implements AutoCloseable {
     private Thread thread;
     private volatile boolean isStopped;
     private Held held;
-    private CountDownLatch over;
+    private CompletableFuture<Void> over;
 
     Leader(Engine engine, Request request) {
         this.engine = engine;
@@ -108,8 +109,8 @@ public final class Leader implements AutoCloseable {
 
     /** Returns whether it resigned rather than lost the lock. */
     private boolean lead(Held won, LongConsumer elected, LongConsumer deposed) throws InterruptedException {
-        CountDownLatch turn = new CountDownLatch(1);
-        won.hold().onLost(turn::countDown);
+        CompletableFuture<Void> turn = new CompletableFuture<>();
+        won.hold().onLost(() -> turn.complete(null));
         synchronized (this) {
             held = won;
             over = turn;
@@ -117,7 +118,7 @@ public final class Leader implements AutoCloseable {
         boolean isOurs = true;
         try {
             engine.context().callBack(() -> elected.accept(won.token()));
-            turn.await();
+            engine.context().await(turn, Clock.NEVER);
         } finally {
             synchronized (this) {
                 held = null;
@@ -141,7 +142,7 @@ public final class Leader implements AutoCloseable {
     /** Steps down, and campaigns again after giving others a turn. */
     public synchronized void resign() {
         if (over != null) {
-            over.countDown();
+            over.complete(null);
         }
     }
 
@@ -172,17 +173,17 @@ public final class Leader implements AutoCloseable {
      * @return the observation, which ends when this is closed
      */
     public AutoCloseable observe(Consumer<Leadership> changed) {
-        CountDownLatch ended = new CountDownLatch(1);
+        AtomicBoolean hasEnded = new AtomicBoolean();
         engine.context()
-                .thread("serverlock-observer", () -> watch(changed, ended))
+                .thread("serverlock-observer", () -> watch(changed, hasEnded))
                 .start();
-        return ended::countDown;
+        return () -> hasEnded.set(true);
     }
 
-    private void watch(Consumer<Leadership> changed, CountDownLatch ended) {
+    private void watch(Consumer<Leadership> changed, AtomicBoolean hasEnded) {
         long known = -1;
         try {
-            while (ended.getCount() > 0 && !engine.context().isClosed()) {
+            while (!hasEnded.get() && !engine.context().isClosed()) {
                 Leadership leader = inspect();
                 if (leader != null && leader.token() != known) {
                     known = leader.token();

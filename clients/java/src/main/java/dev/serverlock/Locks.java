@@ -6,6 +6,8 @@ import dev.serverlock.internal.Runs;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.once.Schedule;
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Clocked;
+import dev.serverlock.internal.runtime.SystemClock;
 import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Server;
 import java.time.Duration;
@@ -175,11 +177,12 @@ public final class Locks implements AutoCloseable {
         private Executor continuations = ForkJoinPool.commonPool();
         private boolean mayUseScripts = true;
         private boolean warns = true;
-        /** For tests. */
-        Clock clock = Clock.SYSTEM;
+        /** The tests of this package set another one. */
+        Clock clock;
 
         private Builder(Server server) {
             this.server = Objects.requireNonNull(server, "server");
+            clock = server instanceof Clocked clocked ? clocked.clock() : SystemClock.SYSTEM;
         }
 
         /**

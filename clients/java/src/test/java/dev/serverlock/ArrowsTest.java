@@ -101,7 +101,17 @@ class ArrowsTest {
                     "internal.once"),
             layer("jedis", "spi"),
             layer("lettuce", "spi"),
-            layer("shedlock", "reports", "API"));
+            layer("shedlock", "reports", "API"),
+            layer(
+                    "testing",
+                    "reports",
+                    "spi",
+                    "internal",
+                    "internal.runtime",
+                    "internal.wire",
+                    "internal.command",
+                    "internal.hold",
+                    "API"));
 
     @Test
     void eachLayerUsesOnlyThoseBelowIt() {

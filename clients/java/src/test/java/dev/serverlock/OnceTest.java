@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.MovedClock;
+import dev.serverlock.internal.runtime.SystemClock;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ScriptedServer;
 import dev.serverlock.spi.ServerException;
@@ -96,7 +97,7 @@ class OnceTest {
 
     private Locks locks(Duration timeout) {
         Locks.Builder options = Locks.builder(server).timeout(timeout).logger(System.getLogger("silent"));
-        options.clock = new Clock(time);
+        options.clock = new SystemClock(time);
         Locks locks = options.build();
         opened.add(locks);
         return locks;
@@ -680,7 +681,7 @@ class OnceTest {
             }
         };
         Locks.Builder options = Locks.builder(server).hooks(hooks);
-        options.clock = new Clock(time);
+        options.clock = new SystemClock(time);
         try (Locks locks = options.build()) {
             locks.once("a", DAY).run(held -> pass(Duration.ofSeconds(3)));
         }

@@ -116,7 +116,7 @@ class PackageTest {
         while (found.find()) {
             blocks.add(found.group(1));
         }
-        assertEquals(4, blocks.size());
+        assertEquals(5, blocks.size());
         return blocks;
     }
 
@@ -151,6 +151,12 @@ class PackageTest {
         String output = play(readme().get(3), LETTUCE);
         assertTrue(output.contains("working, token"), output);
         assertTrue(server.isFree("orders"));
+    }
+
+    @Test
+    void theExampleOfATestIsOneOfTheseTests() throws Exception {
+        String test = Files.readString(Path.of("src/test/java/readme/ReportTest.java"));
+        assertEquals(test, "package readme;\n\n" + readme().get(4));
     }
 
     @Test

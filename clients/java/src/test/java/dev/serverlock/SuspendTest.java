@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.SystemClock;
 import dev.serverlock.jedis.JedisServer;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
@@ -17,7 +18,7 @@ class SuspendTest {
     private static final Duration LEASE = Duration.ofMinutes(15);
 
     /** The system's clocks, with an offset. */
-    private static final class Moved implements Clock.Source {
+    private static final class Moved implements SystemClock.Source {
         final AtomicLong monotonic = new AtomicLong();
         final AtomicLong wall = new AtomicLong();
 
@@ -42,7 +43,7 @@ class SuspendTest {
         Moved moved = new Moved();
         try (TestServer server = new TestServer()) {
             Locks.Builder options = Locks.builder(JedisServer.of(server.client));
-            options.clock = new Clock(moved);
+            options.clock = new SystemClock(moved);
             try (Locks locks = options.build()) {
                 CountDownLatch lost = new CountDownLatch(1);
                 Held held =
@@ -65,7 +66,7 @@ class SuspendTest {
         Moved moved = new Moved();
         try (TestServer server = new TestServer()) {
             Locks.Builder options = Locks.builder(JedisServer.of(server.client));
-            options.clock = new Clock(moved);
+            options.clock = new SystemClock(moved);
             try (Locks locks = options.build()) {
                 Held held = locks.lock("a", LEASE).acquire();
                 moved.suspend(400);

@@ -1,5 +1,5 @@
 /**
- * What serverlock needs from a client library. The packages {@code jedis} and {@code lettuce} implement it;
- * applications do not use it.
+ * What serverlock needs from a client library. The packages {@code jedis}, {@code lettuce} and {@code testing}
+ * implement it; applications do not use it.
  */
 package dev.serverlock.spi;

@@ -67,7 +67,8 @@ interface Library {
                 "default_owner",
                 "recover_free",
                 "reentrant",
-                "deadlock"));
+                "deadlock",
+                "memory"));
         all.addAll(List.of(more));
         return all;
     }

@@ -31,6 +31,7 @@ import java.util.function.Consumer;
 /** Carries out orders. */
 final class Player {
     private final Library library;
+    private final Memory memory = new Memory();
     private final Map<String, Library.Client> clients = new ConcurrentHashMap<>();
     private final Map<String, Locks> locks = new ConcurrentHashMap<>();
     private final Map<String, ServerLock> objects = new ConcurrentHashMap<>();
@@ -102,6 +103,11 @@ final class Player {
             }
             case "drop" -> drop(Order.text(order, "hold"));
             case "lead", "resign", "stop", "observe" -> lead(order, name);
+            case "advance" -> memory.advance(order);
+            case "expire" -> memory.expire(order);
+            case "refuse" -> memory.refuse(order);
+            case "allow" -> memory.allow(order);
+            case "lose" -> memory.lose(order, held(order));
             default -> {
                 return asked(order, name);
             }
@@ -156,10 +162,7 @@ final class Player {
     }
 
     private Map<String, Object> asked(JsonObject order, String name) throws Exception {
-        String scope = Order.text(order, "scope");
-        Held held = scope == null
-                ? holds.get(Order.text(order, "hold"))
-                : scopes.get(scope).held();
+        Held held = held(order);
         switch (name) {
             case "check" -> {
                 held.check();
@@ -185,6 +188,13 @@ final class Player {
         return null;
     }
 
+    private Held held(JsonObject order) {
+        String scope = Order.text(order, "scope");
+        return scope == null
+                ? holds.get(Order.text(order, "hold"))
+                : scopes.get(scope).held();
+    }
+
     private static double ms(Duration span) {
         return span.toNanos() / 1e6;
     }
@@ -202,7 +212,7 @@ final class Player {
 
     private void open(JsonObject order) throws Exception {
         String manager = Order.text(order, "manager");
-        Library.Client client = library.open(order);
+        Library.Client client = Memory.isAt(order) ? memory.open(order) : library.open(order);
         Locks.Builder builder = Locks.builder(client.server());
         if (order.has("timeout_ms")) {
             builder.timeout(Order.span(order.get("timeout_ms")));

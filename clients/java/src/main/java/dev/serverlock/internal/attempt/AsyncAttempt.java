@@ -16,7 +16,6 @@ import dev.serverlock.internal.wire.ReplyError;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
 /**
@@ -112,7 +111,7 @@ public final class AsyncAttempt {
 
     /** Runs a step after that time, or when the future completes. */
     private void later(CompletableFuture<Void> change, long span, Runnable step) {
-        next = change.completeOnTimeout(null, span, TimeUnit.NANOSECONDS);
+        next = context.completeAfter(change, span);
         next.thenRun(() -> step(step));
     }
 

@@ -11,9 +11,8 @@ import dev.serverlock.spi.Connection;
 import java.security.SecureRandom;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.TimeUnit;
 
 /**
  * Waiting with NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its messages
@@ -30,7 +29,7 @@ public final class Subscription {
     private final Context context;
     private final Router router;
     private final Map<String, Updates> byId = new HashMap<>();
-    private final CountDownLatch closed = new CountDownLatch(1);
+    private final CompletableFuture<Void> closed = new CompletableFuture<>();
     private Connection connection;
     private boolean isRunning;
     private boolean isUp;
@@ -69,7 +68,7 @@ public final class Subscription {
 
     /** Adds an attempt. The first one opens the connection. */
     public synchronized Updates register(String id, byte[] key) {
-        Updates updates = new Updates();
+        Updates updates = new Updates(context);
         byId.put(id, updates);
         if (!isRunning && !isRefused) {
             isRunning = true;
@@ -107,7 +106,7 @@ public final class Subscription {
     }
 
     public void close() {
-        closed.countDown();
+        closed.complete(null);
         Connection open;
         synchronized (this) {
             open = connection;
@@ -138,7 +137,7 @@ public final class Subscription {
                     router.refresh();
                 }
                 down();
-                if (closed.await(span, TimeUnit.NANOSECONDS)) {
+                if (context.await(closed, span)) {
                     return;
                 }
                 span = Math.min(Clock.SECOND, 2 * span);
@@ -163,9 +162,9 @@ public final class Subscription {
 
     /** Returns when the connection has ended. A PING detects a network that drops everything. */
     private void watch(Connection open) throws InterruptedException {
-        CountDownLatch ended = new CountDownLatch(1);
-        open.onEnd(ended::countDown);
-        while (!ended.await(PING_EVERY, TimeUnit.NANOSECONDS)) {
+        CompletableFuture<Void> ended = new CompletableFuture<>();
+        open.onEnd(() -> ended.complete(null));
+        while (!context.await(ended, PING_EVERY)) {
             try {
                 Connections.call(open, PING, context.timeout());
             } catch (ReplyError | ConnectionLost failed) {

@@ -1,25 +1,29 @@
 package dev.serverlock.internal.connection;
 
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /** The messages for one attempt, and changes in the connection. Thread-safe. */
 public final class Updates {
     private static final int MOST = 16;
 
+    private final Context context;
     private final ReentrantLock mutex = new ReentrantLock();
-    private final Condition changed = mutex.newCondition();
     private final Deque<String> messages = new ArrayDeque<>();
     private boolean isWoken;
-    /** Completed at the next change, if an attempt waits for it without a thread. */
+    /** Completed at the next change, if an attempt waits for it. */
     private CompletableFuture<Void> change;
 
     /** When to resend the attempt after the connection was restored. */
     private long againAt = Clock.NEVER;
+
+    Updates(Context context) {
+        this.context = context;
+    }
 
     public void add(String kind) {
         mutex.lock();
@@ -35,7 +39,6 @@ public final class Updates {
 
     /** The caller must hold the mutex. */
     private void signal() {
-        changed.signal();
         if (change != null) {
             change.complete(null);
             change = null;
@@ -80,17 +83,8 @@ public final class Updates {
 
     /** Returns the next message, or null if the time is up, or the connection or the manager has changed state. */
     public String await(long span) throws InterruptedException {
-        mutex.lockInterruptibly();
-        try {
-            long left = span;
-            while (messages.isEmpty() && !isWoken && left > 0) {
-                left = changed.awaitNanos(left);
-            }
-            isWoken = false;
-            return messages.poll();
-        } finally {
-            mutex.unlock();
-        }
+        context.await(change(), span);
+        return poll();
     }
 
     /** Returns the next message, or null, without waiting for it. */

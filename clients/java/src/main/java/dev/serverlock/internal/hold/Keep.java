@@ -78,7 +78,7 @@ public final class Keep {
                         return true;
                     }
                 }
-                Release.pause(tries);
+                release.pause(tries);
             }
         }
 

@@ -204,7 +204,8 @@ public final class Release {
             if (commands.fallsBack(tries.hold, error)) {
                 sendAsync(tries, settled);
             } else if (tries.goesOn(error)) {
-                Context.after(span(tries.count++)).thenRunAsync(() -> sendAsync(tries, settled), context.async());
+                context.completeAfter(new CompletableFuture<>(), span(tries.count++))
+                        .thenRunAsync(() -> sendAsync(tries, settled), context.async());
             } else {
                 settled.complete(tries.mayBeHeld());
             }
@@ -297,10 +298,10 @@ public final class Release {
         return failure != null || Long.valueOf(1).equals(reply);
     }
 
-    /** Sleeps before another try, unless the thread is interrupted. */
-    static void pause(int tries) {
+    /** Waits before another try, unless the thread is interrupted. */
+    void pause(int tries) {
         try {
-            TimeUnit.NANOSECONDS.sleep(span(tries));
+            context.await(new CompletableFuture<>(), span(tries));
         } catch (InterruptedException interrupt) {
             Thread.currentThread().interrupt();
         }

@@ -10,8 +10,6 @@ import java.util.LinkedHashSet;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 
 /** A connection and its locks. The attempt that has taken it may call, once at a time. */
 public final class Session {
@@ -48,21 +46,21 @@ public final class Session {
     public Object call(byte[][] words, long timeout) throws InterruptedException {
         pendingUntil = context.now() + timeout;
         pending = connection.send(words);
+        boolean isAnswered = context.await(pending, timeout);
+        CompletableFuture<Object> reply = pending;
+        pending = null;
+        if (!isAnswered) {
+            connection.close();
+            throw new ConnectionLost("no reply within " + timeout / Clock.MILLISECOND + " ms");
+        }
         try {
-            Object reply = pending.get(timeout, TimeUnit.NANOSECONDS);
-            pending = null;
-            return reply;
+            return reply.get();
         } catch (ExecutionException error) {
-            pending = null;
             RuntimeException read = Errors.read(error.getCause());
             if (read instanceof ConnectionLost) {
                 connection.close();
             }
             throw read;
-        } catch (TimeoutException late) {
-            pending = null;
-            connection.close();
-            throw new ConnectionLost("no reply within " + timeout / Clock.MILLISECOND + " ms");
         }
     }
 

@@ -5,14 +5,12 @@ import dev.serverlock.internal.runtime.Context;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.PriorityQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /** One timer for all of a manager's holds, and for later work. Its thread ends after some idle time. Thread-safe. */
 public final class Timer {
     private static final long IDLE = 5 * Clock.SECOND;
-    /** The timer never sleeps longer, because the system's timers stop while the machine is suspended. */
-    private static final long LONGEST_SLEEP = Clock.SECOND;
-
     private static final int SWEEPS_AFTER = 1000;
 
     private final Context context;
@@ -22,6 +20,7 @@ public final class Timer {
     private int dead;
     private Thread thread;
     private long wakesAt;
+    private CompletableFuture<Void> changed = new CompletableFuture<>();
 
     /** renewals: called with the holds whose renewal is due, in the timer's thread. */
     public Timer(Context context, Consumer<List<Hold>> renewals) {
@@ -66,7 +65,7 @@ public final class Timer {
         dead = 0;
         entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
         if (entries.isEmpty()) {
-            notifyAll(); // a closed manager's thread ends with the last hold
+            changed.complete(null); // a closed manager's thread ends with the last hold
         }
     }
 
@@ -81,7 +80,7 @@ public final class Timer {
     public synchronized void close() {
         entries.removeIf(entry -> entry.hold == null);
         sweep();
-        notifyAll();
+        changed.complete(null);
     }
 
     /** The caller must hold the monitor. */
@@ -94,7 +93,7 @@ public final class Timer {
             thread = context.thread("serverlock-timer", this::run);
             thread.start();
         } else if (entry.at < wakesAt) {
-            notifyAll();
+            changed.complete(null);
         }
     }
 
@@ -130,31 +129,43 @@ public final class Timer {
     }
 
     /** Waits for due entries. Returns false if there were none for a while, or the manager is closed. */
-    private synchronized boolean awaitDue(List<Entry> due) {
+    private boolean awaitDue(List<Entry> due) {
         long idleSince = context.now();
-        while (!context.isClosed() || !entries.isEmpty()) {
-            long now = context.now();
-            while (!entries.isEmpty() && entries.peek().at <= now) {
-                Entry entry = entries.poll();
-                if (entry.hold == null || entry.number == entry.hold.entry) {
-                    due.add(entry);
+        while (true) {
+            CompletableFuture<Void> change;
+            long span;
+            synchronized (this) {
+                long now = context.now();
+                take(due, now);
+                if (!due.isEmpty()) {
+                    wakesAt = 0;
+                    return true;
                 }
+                if (entries.isEmpty() && (context.isClosed() || now - idleSince >= IDLE)) {
+                    thread = null;
+                    return false;
+                }
+                long next = entries.isEmpty() ? idleSince + IDLE : entries.peek().at;
+                // The clock may count time that a wait does not count.
+                wakesAt = Math.min(Clock.after(now, context.longestSleep()), next);
+                change = changed = new CompletableFuture<>();
+                span = wakesAt - now;
             }
-            if (!due.isEmpty()) {
-                return true;
-            }
-            if (entries.isEmpty() && now - idleSince >= IDLE) {
-                break;
-            }
-            wakesAt = Math.min(now + LONGEST_SLEEP, entries.isEmpty() ? idleSince + IDLE : entries.peek().at);
             try {
-                wait((wakesAt - now) / Clock.MILLISECOND + 1);
-            } catch (InterruptedException stopped) {
-                break; // no code interrupts this thread
+                context.await(change, span);
+            } catch (InterruptedException stray) {
+                // No code of this package interrupts this thread.
             }
-            wakesAt = 0;
         }
-        thread = null;
-        return false;
+    }
+
+    /** Takes the due entries. The caller must hold the monitor. */
+    private void take(List<Entry> due, long now) {
+        while (!entries.isEmpty() && entries.peek().at <= now) {
+            Entry entry = entries.poll();
+            if (entry.hold == null || entry.number == entry.hold.entry) {
+                due.add(entry);
+            }
+        }
     }
 }

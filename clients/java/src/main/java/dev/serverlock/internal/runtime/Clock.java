@@ -1,83 +1,32 @@
 package dev.serverlock.internal.runtime;
 
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 
 /**
- * A clock in nanoseconds that keeps running while the machine is suspended and never goes back: the monotonic clock,
- * plus the time that the wall clock has gained on it. Java has no access to a system clock that does both. Thread-safe.
- *
- * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend: a loss may be reported
- * early.
+ * A clock in nanoseconds that never goes back, and the waits that are measured on it. Production has
+ * {@link SystemClock#SYSTEM}; an application's tests have one that they move. Thread-safe.
  */
-public final class Clock {
+public abstract class Clock {
     /** A time that never comes. */
     public static final long NEVER = Long.MAX_VALUE;
 
     public static final long MILLISECOND = 1_000_000;
     public static final long SECOND = 1_000 * MILLISECOND;
 
-    /** Smaller differences are ignored, because two clocks cannot be read at the same moment. */
-    private static final long SLACK = 20 * MILLISECOND;
+    public abstract long now();
 
-    private static final int MOST_READINGS = 100;
+    /** Waits until the signal is completed, for at most this long. Returns whether it is. */
+    public abstract boolean await(CompletableFuture<?> signal, long span) throws InterruptedException;
 
-    /** The system's clocks, in nanoseconds. */
-    public interface Source {
-        long monotonic();
+    /** Completes the signal after this time, unless something completes it first. Returns it. */
+    public abstract CompletableFuture<Void> completeAfter(CompletableFuture<Void> signal, long span);
 
-        long wall();
-    }
+    /** Returns the work as it must be run. The caller passes it on to another thread at once. */
+    public abstract Runnable counted(Runnable work);
 
-    public static final Clock SYSTEM = new Clock(new Source() {
-        @Override
-        public long monotonic() {
-            return System.nanoTime();
-        }
-
-        @Override
-        public long wall() {
-            return System.currentTimeMillis() * MILLISECOND;
-        }
-    });
-
-    private final Source source;
-    private final long start;
-    /** How far the wall clock is ahead of the monotonic one. */
-    private volatile long skew;
-    /** What the monotonic clock has missed. */
-    private volatile long missed;
-
-    public Clock(Source source) {
-        this.source = source;
-        start = source.monotonic();
-        skew = source.wall() - start;
-    }
-
-    public long now() {
-        long monotonic = source.monotonic();
-        if (Math.abs(source.wall() - monotonic - skew) > SLACK) {
-            compare();
-        }
-        return monotonic - start + missed;
-    }
-
-    /**
-     * Reads the clocks again if the thread was stopped between two readings, because their difference is then
-     * meaningless.
-     */
-    private synchronized void compare() {
-        for (int tries = 0; tries < MOST_READINGS; tries++) {
-            long monotonic = source.monotonic();
-            long found = source.wall() - monotonic;
-            if (source.monotonic() - monotonic < MILLISECOND) {
-                if (Math.abs(found - skew) > SLACK) { // no other thread did it first
-                    missed += Math.max(0, found - skew);
-                    skew = found;
-                }
-                return;
-            }
-        }
-    }
+    /** The longest time for which a thread may wait when it has to notice that time has passed. */
+    public abstract long longestSleep();
 
     /** Returns base + span, at most NEVER. */
     public static long after(long base, long span) {

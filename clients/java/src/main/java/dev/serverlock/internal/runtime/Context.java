@@ -2,7 +2,6 @@ package dev.serverlock.internal.runtime;
 
 import dev.serverlock.LockMisuseException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -16,7 +15,7 @@ public final class Context {
     private final Clock clock;
     private final long timeout;
     private final System.Logger log;
-    private final CountDownLatch closed = new CountDownLatch(1);
+    private final CompletableFuture<Void> closed = new CompletableFuture<>();
     private final ThreadPoolExecutor debts = pool("serverlock-debt", THREADS);
     private final ThreadPoolExecutor callbacks = pool("serverlock-callback", THREADS);
     private final ThreadPoolExecutor async = pool("serverlock-async", 1);
@@ -35,13 +34,17 @@ public final class Context {
     /** A few daemon threads, which end when they are idle. */
     private ThreadPoolExecutor pool(String name, int threads) {
         ThreadPoolExecutor pool = new ThreadPoolExecutor(
-                threads, threads, 2, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> thread(name, work));
+                threads, threads, 2, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> daemon(name, work));
         pool.allowCoreThreadTimeOut(true);
         return pool;
     }
 
-    /** Creates a daemon thread; the caller starts it. */
+    /** Creates a daemon thread; the caller starts it at once. */
     public Thread thread(String name, Runnable work) {
+        return daemon(name, clock.counted(work));
+    }
+
+    private static Thread daemon(String name, Runnable work) {
         Thread thread = new Thread(work, name);
         thread.setDaemon(true);
         return thread;
@@ -51,6 +54,21 @@ public final class Context {
         return clock.now();
     }
 
+    /** Waits until the signal is completed, for at most this long. Returns whether it is. */
+    public boolean await(CompletableFuture<?> signal, long span) throws InterruptedException {
+        return clock.await(signal, span);
+    }
+
+    /** Completes the signal after this time, unless something completes it first. Returns it. */
+    public CompletableFuture<Void> completeAfter(CompletableFuture<Void> signal, long span) {
+        return clock.completeAfter(signal, span);
+    }
+
+    /** The longest time for which a thread may wait when it has to notice that time has passed. */
+    public long longestSleep() {
+        return clock.longestSleep();
+    }
+
     /** How long one reply may take, in nanoseconds. */
     public long timeout() {
         return timeout;
@@ -58,7 +76,7 @@ public final class Context {
 
     /** Runs releases and cancels that did not succeed at once. These threads do not delay renewals. */
     public Executor debts() {
-        return debts;
+        return work -> debts.execute(clock.counted(work));
     }
 
     /** How many debts are queued or being settled. */
@@ -68,27 +86,23 @@ public final class Context {
 
     /** For the application's callbacks, which may block. */
     public Executor callbacks() {
-        return callbacks;
+        return work -> callbacks.execute(clock.counted(work));
     }
 
     /** The one thread that runs the steps of all attempts and releases that return futures. No step may block. */
     public Executor async() {
-        return async;
+        return work -> async.execute(clock.counted(work));
     }
 
     /** Runs what the application has added to a future. If its executor does not, a thread for callbacks does. */
     public void complete(Runnable completion) {
+        Runnable counted = clock.counted(completion);
         try {
-            continuations.execute(completion);
+            continuations.execute(counted);
         } catch (RuntimeException rejected) {
             log.log(System.Logger.Level.WARNING, "the executor for futures has rejected one", rejected);
-            callbacks.execute(completion);
+            callbacks.execute(counted);
         }
-    }
-
-    /** Returns a future that completes after this time, unless something completes it first. */
-    public static CompletableFuture<Void> after(long span) {
-        return new CompletableFuture<Void>().completeOnTimeout(null, span, TimeUnit.NANOSECONDS);
     }
 
     /** Runs an application's hook or callback in this thread. Its errors must not lose a lock. */
@@ -106,7 +120,7 @@ public final class Context {
     }
 
     public boolean isClosed() {
-        return closed.getCount() == 0;
+        return closed.isDone();
     }
 
     /** Throws LockMisuseException if the manager is closed. */
@@ -116,13 +130,13 @@ public final class Context {
         }
     }
 
-    /** Sleeps for this time, or until the manager is closed. */
+    /** Waits for this time, or until the manager is closed. */
     public void pause(long span) throws InterruptedException {
-        closed.await(span, TimeUnit.NANOSECONDS);
+        clock.await(closed, span);
     }
 
     public void close() {
-        closed.countDown();
+        closed.complete(null);
     }
 
     /** Ends idle threads at once. Queued work is still done. */

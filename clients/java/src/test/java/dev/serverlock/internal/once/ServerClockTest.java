@@ -10,6 +10,7 @@ import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.runtime.MovedClock;
+import dev.serverlock.internal.runtime.SystemClock;
 import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.ReplyError;
 import dev.serverlock.internal.wire.Router;
@@ -59,7 +60,7 @@ class ServerClockTest {
     }
 
     private ServerClock clock(Server over) {
-        Context context = new Context(new Clock(time), 5 * SECOND, System.getLogger("silent"), Runnable::run);
+        Context context = new Context(new SystemClock(time), 5 * SECOND, System.getLogger("silent"), Runnable::run);
         return new ServerClock(context, new Router(over));
     }
 

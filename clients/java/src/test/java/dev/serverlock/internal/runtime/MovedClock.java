@@ -3,7 +3,7 @@ package dev.serverlock.internal.runtime;
 import java.util.concurrent.atomic.AtomicLong;
 
 /** System clocks that stand still until the test moves them. */
-public final class MovedClock implements Clock.Source {
+public final class MovedClock implements SystemClock.Source {
     private final AtomicLong time = new AtomicLong();
 
     @Override

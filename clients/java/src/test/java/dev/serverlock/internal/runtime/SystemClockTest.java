@@ -1,13 +1,16 @@
 package dev.serverlock.internal.runtime;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 
 /** The clock includes time during a suspend, and never goes back. */
-class ClockTest {
+class SystemClockTest {
     /** Clocks that the test moves. */
-    private static final class Standing implements Clock.Source {
+    private static final class Standing implements SystemClock.Source {
         long monotonic;
         long wall = 1_000_000 * Clock.SECOND;
 
@@ -25,7 +28,7 @@ class ClockTest {
     @Test
     void itAddsWhatTheWallClockHasGained() {
         Standing source = new Standing();
-        Clock clock = new Clock(source);
+        Clock clock = new SystemClock(source);
         source.monotonic += Clock.SECOND;
         source.wall += Clock.SECOND;
         assertEquals(Clock.SECOND, clock.now());
@@ -37,7 +40,7 @@ class ClockTest {
     @Test
     void aWallClockThatIsSetBackChangesNothingAndASuspendAfterItCounts() {
         Standing source = new Standing();
-        Clock clock = new Clock(source);
+        Clock clock = new SystemClock(source);
         source.wall -= 3600 * Clock.SECOND;
         assertEquals(0, clock.now());
         source.monotonic += Clock.SECOND;
@@ -50,10 +53,21 @@ class ClockTest {
     @Test
     void smallDifferencesDoNotAddUp() {
         Standing source = new Standing();
-        Clock clock = new Clock(source);
+        Clock clock = new SystemClock(source);
         for (int turn = 0; turn < 10_000; turn++) {
             source.wall += (turn % 2 == 0 ? 15 : -15) * Clock.MILLISECOND;
             assertEquals(0, clock.now());
         }
+    }
+
+    @Test
+    void aWaitEndsWithItsSignalOrItsTime() throws Exception {
+        Clock clock = SystemClock.SYSTEM;
+        CompletableFuture<Void> signal = new CompletableFuture<>();
+        assertFalse(clock.await(signal, Clock.MILLISECOND));
+        assertFalse(clock.await(signal, -1));
+        clock.completeAfter(signal, Clock.MILLISECOND);
+        assertTrue(clock.await(signal, Clock.NEVER));
+        assertTrue(clock.await(CompletableFuture.failedFuture(new IllegalStateException()), Clock.SECOND));
     }
 }

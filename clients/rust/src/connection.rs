@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, Value};
 
+use crate::clock::Clock;
 use crate::failures::{Failure, Reply, failure, read, text};
 use crate::sync::{First, Signal, first, locked};
 
@@ -20,6 +21,7 @@ pub(crate) struct Connection {
     blocks: Option<Mutex<Option<Blocking>>>,
     /// Makes calls let go of the connection.
     closing: Signal,
+    clock: Clock,
     ended: Arc<Signal>,
     receiver: Arc<Mutex<Option<Receiver>>>,
 }
@@ -86,6 +88,7 @@ impl Connection {
             #[cfg(feature = "blocking")]
             blocks: None,
             closing: Signal::default(),
+            clock: Clock::default(),
             ended: Arc::default(),
             receiver: Arc::default(),
         }
@@ -129,14 +132,14 @@ impl Connection {
             let mut connection = connection;
             connection.send_packed_command(cmd).await
         };
-        let reply = tokio::time::timeout(timeout, exchange);
-        let outcome = first(reply, first(self.closing.wait(), cancel.wait())).await;
+        let outcome =
+            first(first(exchange, self.clock.sleep(timeout)), first(self.closing.wait(), cancel.wait())).await;
         let (closes, failure) = match outcome {
-            First::Left(Ok(reply)) => match read(reply) {
+            First::Left(First::Left(reply)) => match read(reply) {
                 Err(failure) if failure.is_connection_lost() => (true, failure),
                 reply => return reply,
             },
-            First::Left(Err(_)) => (true, Failure::no_reply(timeout)),
+            First::Left(First::Right(())) => (true, Failure::no_reply(timeout)),
             First::Right(First::Left(())) => (false, Failure::broken("the connection was closed")),
             First::Right(First::Right(())) => (true, Failure::GivenUp),
         };
@@ -155,9 +158,9 @@ impl Connection {
     ) -> Result<(), Failure> {
         *locked(&self.receiver) = Some(Box::new(receiver));
         let Some(mut connection) = self.shared() else { return Err(Failure::broken("the connection has ended")) };
-        match first(tokio::time::timeout(timeout, connection.subscribe(channel)), self.closing.wait()).await {
-            First::Left(Ok(reply)) => read(reply.map(|()| Value::Nil)).map(|_| ()),
-            First::Left(Err(_)) => Err(Failure::no_reply(timeout)),
+        match first(self.clock.timeout(timeout, connection.subscribe(channel)), self.closing.wait()).await {
+            First::Left(Some(reply)) => read(reply.map(|()| Value::Nil)).map(|_| ()),
+            First::Left(None) => Err(Failure::no_reply(timeout)),
             First::Right(()) => Err(Failure::broken("the connection was closed")),
         }
     }
@@ -192,7 +195,7 @@ impl Connection {
         // The library closes it once the last call has let go of it. Without a receiver of messages, that goes
         // unnoticed.
         if Arc::strong_count(&self.ended) > 1 {
-            let _ = tokio::time::timeout(Duration::from_secs(1), self.ended.wait()).await;
+            self.clock.timeout(Duration::from_secs(1), self.ended.wait()).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::error::{Error, Kind};
 
 /// The outcome of one call.
@@ -192,10 +192,10 @@ pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
 }
 
 /// Awaits a reply until `until`, even a late one.
-pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
+pub(crate) async fn patient(clock: &Clock, mut call: Call, until: Duration) -> Reply {
     loop {
         match call.await {
-            Err(Failure::Late(late)) if now() < until => call = late,
+            Err(Failure::Late(late)) if clock.now() < until => call = late,
             reply => return reply,
         }
     }

@@ -65,7 +65,7 @@ impl Leader {
                 log::debug!("serverlock: {error}");
             }
             if has_resigned {
-                self.campaign.pause(request).await;
+                self.campaign.pause(&engine.resources.reach.clock, request).await;
             }
         }
     }

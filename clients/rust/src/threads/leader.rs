@@ -62,7 +62,7 @@ impl Leader {
                 log::debug!("serverlock: {error}");
             }
             if has_resigned {
-                block_on(handle, self.campaign.pause(request));
+                block_on(handle, self.campaign.pause(&owner.engine.resources.reach.clock, request));
             }
         }
         Ok(())

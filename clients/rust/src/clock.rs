@@ -17,7 +17,12 @@ pub(crate) struct Clock(Option<Arc<dyn Time>>);
 /// Time that somebody moves.
 pub(crate) trait Time: Send + Sync {
     fn now(&self) -> Duration;
-    fn sleep(&self, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn sleep(self: Arc<Self>, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    /// Some work begins. The work that it causes begins before it ends.
+    fn begin(&self);
+    fn end(&self);
+    /// A call of the application has returned.
+    fn returned(&self);
 }
 
 impl fmt::Debug for Clock {
@@ -27,6 +32,16 @@ impl fmt::Debug for Clock {
 }
 
 impl Clock {
+    /// A clock that somebody moves.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of(time: Arc<dyn Time>) -> Self {
+        Self(Some(time))
+    }
+
+    pub(crate) fn moved(&self) -> Option<Arc<dyn Time>> {
+        self.0.clone()
+    }
+
     /// The time since some earlier moment. Time during a suspend counts, because the server's clock keeps running.
     pub(crate) fn now(&self) -> Duration {
         self.0.as_ref().map_or_else(system, |time| time.now())
@@ -35,7 +50,7 @@ impl Clock {
     pub(crate) async fn sleep(&self, span: Duration) {
         match &self.0 {
             None => tokio::time::sleep(span).await,
-            Some(time) => time.sleep(span).await,
+            Some(time) => Arc::clone(time).sleep(span).await,
         }
     }
 
@@ -186,7 +201,7 @@ pub(crate) mod tests {
             Duration::from_secs(7)
         }
 
-        fn sleep(&self, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        fn sleep(self: Arc<Self>, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
             let is_over = span.is_zero();
             Box::pin(async move {
                 if !is_over {
@@ -194,11 +209,15 @@ pub(crate) mod tests {
                 }
             })
         }
+
+        fn begin(&self) {}
+        fn end(&self) {}
+        fn returned(&self) {}
     }
 
     #[tokio::test]
     async fn waits_are_counted_on_the_clock() {
-        let (clock, span) = (Clock(Some(Arc::new(Stopped))), Duration::from_nanos(1));
+        let (clock, span) = (Clock::of(Arc::new(Stopped)), Duration::from_nanos(1));
         assert_eq!(clock.now(), Duration::from_secs(7));
         assert_eq!(clock.timeout(Duration::ZERO, std::future::pending::<()>()).await, None);
         let work = async {

@@ -20,7 +20,7 @@ pub(crate) struct Connection {
     #[cfg(feature = "blocking")]
     blocks: Option<Mutex<Option<Blocking>>>,
     /// Makes calls let go of the connection.
-    closing: Signal,
+    closing: Arc<Signal>,
     clock: Clock,
     ended: Arc<Signal>,
     receiver: Arc<Mutex<Option<Receiver>>>,
@@ -47,9 +47,33 @@ impl Connection {
         let info = client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.clone().set_redis_settings(settings)).map_err(failure)?;
-        let ended = Arc::new(Signal::default());
-        let receiver = Arc::new(Mutex::new(None::<Receiver>));
-        let (end, receives) = (End(Arc::clone(&ended)), Arc::clone(&receiver));
+        let (config, opened) = Self::receiving();
+        opened.connected(&client, config, timeout).await
+    }
+
+    /// A connection over a stream to a server in memory.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn over<S>(stream: S, clock: Clock) -> Result<Arc<Self>, Failure>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let (config, mut opened) = Self::receiving();
+        let (settings, config) = (
+            redis::RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3),
+            config.set_response_timeout(None),
+        );
+        let connecting = MultiplexedConnection::new_with_config(&settings, stream, config);
+        let (connection, driver) = connecting.await.map_err(failure)?;
+        let closing = Arc::clone(&opened.closing);
+        tokio::spawn(clock.followed(async move { _ = first(driver, closing.wait()).await }));
+        (opened.stream, opened.clock) = (Mutex::new(Some(connection)), clock);
+        Ok(Arc::new(opened))
+    }
+
+    /// A connection that is opened with these settings receives messages, and notices when it ends.
+    fn receiving() -> (AsyncConnectionConfig, Self) {
+        let opened = Self::empty();
+        let (end, receives) = (End(Arc::clone(&opened.ended)), Arc::clone(&opened.receiver));
         let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
             let _ = &end;
             if let (PushKind::Message, Some(message)) = (&push.kind, push.data.get(1))
@@ -59,27 +83,25 @@ impl Connection {
             }
             Ok::<(), ()>(())
         });
-        Self::connected(&client, config, timeout, ended, receiver).await
+        (config, opened)
     }
 
     #[cfg(feature = "tokio")]
     /// Opens a connection as the client would: its protocol may report neither messages nor the connection's end.
     pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
-        Self::connected(client, AsyncConnectionConfig::new(), timeout, Arc::default(), Arc::default()).await
+        Self::empty().connected(client, AsyncConnectionConfig::new(), timeout).await
     }
 
     async fn connected(
+        mut self,
         client: &Client,
         config: AsyncConnectionConfig,
         timeout: Duration,
-        ended: Arc<Signal>,
-        receiver: Arc<Mutex<Option<Receiver>>>,
     ) -> Result<Arc<Self>, Failure> {
         let config = config.set_connection_timeout(Some(timeout)).set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failure)?;
-        let mut opened = Self { ended, receiver, ..Self::empty() };
-        opened.stream = Mutex::new(Some(connection));
-        Ok(Arc::new(opened))
+        self.stream = Mutex::new(Some(connection));
+        Ok(Arc::new(self))
     }
 
     fn empty() -> Self {
@@ -87,7 +109,7 @@ impl Connection {
             stream: Mutex::default(),
             #[cfg(feature = "blocking")]
             blocks: None,
-            closing: Signal::default(),
+            closing: Arc::default(),
             clock: Clock::default(),
             ended: Arc::default(),
             receiver: Arc::default(),

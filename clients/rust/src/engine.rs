@@ -13,6 +13,7 @@ use crate::failures::{Failure, number, text};
 use crate::hold::Hold;
 use crate::options::Options;
 use crate::portable::FENCED;
+use crate::reach::Reach;
 use crate::renewal::Timer;
 use crate::request::{Request, lease_failure};
 use crate::resources::Resources;
@@ -34,8 +35,8 @@ impl Engine {
         Arc::new(Self { resources, timer })
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.resources.reach.handle
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.resources.reach
     }
 
     /// Fails if nothing may be sent for this request.
@@ -171,7 +172,7 @@ impl Engine {
             ("connections", resources.connections.in_use()),
             ("sessions", resources.sessions.count()),
             // The library has a task for each connection.
-            ("tasks", self.handle().metrics().num_alive_tasks().saturating_sub(resources.connections.idle())),
+            ("tasks", self.reach().handle.metrics().num_alive_tasks().saturating_sub(resources.connections.idle())),
         ]
     }
 

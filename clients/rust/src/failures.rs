@@ -171,7 +171,8 @@ pub(crate) fn failure(error: RedisError) -> Failure {
     Failure::Lost(ConnectionLost { text, is_final, cause: Some(Arc::new(error)) })
 }
 
-fn said(code: &str, details: Option<&str>) -> Failure {
+/// The server's error reply.
+pub(crate) fn said(code: &str, details: Option<&str>) -> Failure {
     let text = details.map_or_else(|| code.to_owned(), |details| format!("{code} {details}"));
     let refuses_user = matches!(code, "NOAUTH" | "WRONGPASS")
         || code == "ERR" && details.is_some_and(|it| it.starts_with("invalid password") || it.starts_with("AUTH"));

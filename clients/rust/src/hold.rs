@@ -393,6 +393,7 @@ impl Hold {
         if hook.is_none() && on_lost.is_none() {
             return;
         }
+        let work = self.resources.reach.clock.work();
         let (name, held) = (Arc::clone(&self.request.name), self.now().saturating_sub(self.granted));
         // The functions may be slow. If one panics, the other is still called.
         self.resources.callbacks.call(&self.resources.reach.handle, move || {
@@ -402,6 +403,7 @@ impl Hold {
             if let Some(on_lost) = on_lost {
                 on_lost(&lost);
             }
+            drop(work);
         });
     }
 

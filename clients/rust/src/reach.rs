@@ -29,7 +29,7 @@ impl Reach {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.handle.spawn(work)
+        self.handle.spawn(self.clock.followed(work))
     }
 
     /// Waits until a late reply has arrived, or can no longer arrive, or the manager is closed. Returns whether the

@@ -1,4 +1,5 @@
-//! A manager's clock. The system's keeps running while the machine is suspended; a test of an application moves its own.
+//! A manager's clock: the system's, which keeps running while the machine is suspended, or one that a test of an
+//! application moves.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,5 +1,8 @@
 //! `serverlock::testing` for tokio: rules M1 to M6 of `docs/CLIENT_SPEC.md`.
 
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![allow(clippy::arithmetic_side_effects, clippy::unchecked_time_subtraction)]
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};

@@ -39,6 +39,7 @@ mod memory;
 mod queue;
 #[cfg(feature = "blocking")]
 mod server;
+mod settle;
 mod time;
 mod wire;
 

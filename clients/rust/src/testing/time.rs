@@ -6,47 +6,36 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
-
-use tokio::runtime::{Handle, RuntimeFlavor};
+use std::time::Duration;
 
 use super::memory::BEGINS;
 use crate::clock::Time;
 use crate::sync::locked;
 
-/// How long work may take until it is no longer waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the application's own threads must leave the locks alone.
-const PAUSE: Duration = Duration::from_millis(5);
-/// How often other tasks get a turn after the last of the work that is counted.
-const TURNS: u32 = 50;
-/// Work of a single-threaded runtime that is still in progress then waits for the caller.
-const MANY_TURNS: u32 = 2000;
-
 pub(super) struct Moved {
-    state: Mutex<State>,
-    idle: Condvar,
+    pub(super) state: Mutex<State>,
+    pub(super) idle: Condvar,
 }
 
-struct State {
+pub(super) struct State {
     now: Duration,
     /// By time, and by number.
     timers: BTreeMap<(Duration, u64), Waker>,
     count: u64,
     /// How much work is in progress.
-    busy: usize,
+    pub(super) busy: usize,
     /// So much of it is no longer waited for.
-    ignored: usize,
+    pub(super) ignored: usize,
     /// Counts the beginnings and ends of work.
-    changes: u64,
+    pub(super) changes: u64,
     /// Whether a caller's call has returned, so that the application goes on.
-    has_returned: bool,
+    pub(super) has_returned: bool,
 }
 
 impl State {
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.busy <= self.ignored
     }
 }
@@ -84,52 +73,6 @@ impl Moved {
         state.now = state.now.max(at);
         drop(state);
         waker.wake();
-    }
-
-    /// Waits until no work is in progress. If `is_last`, or a caller's call has returned, the application's threads get
-    /// a little time too.
-    pub(super) fn settle(&self, is_last: bool) {
-        self.wait_until_idle();
-        let mut lingers = std::mem::take(&mut locked(&self.state).has_returned) || is_last;
-        while lingers {
-            let before = locked(&self.state).changes;
-            std::thread::sleep(PAUSE);
-            self.wait_until_idle();
-            lingers = locked(&self.state).changes != before;
-        }
-    }
-
-    fn wait_until_idle(&self) {
-        let state = locked(&self.state);
-        let waited = self.idle.wait_timeout_while(state, PATIENCE, |state| !state.is_idle());
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.ignored = state.busy;
-    }
-
-    /// The same, for a task.
-    pub(super) async fn settled(&self, is_last: bool) {
-        let is_alone = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
-        let lingers = !is_alone && (std::mem::take(&mut locked(&self.state).has_returned) || is_last);
-        let (mut turns, mut before, mut since) = (0_u32, 0, Instant::now());
-        loop {
-            tokio::task::yield_now().await;
-            let mut state = locked(&self.state);
-            if state.changes != before {
-                (turns, before, since) = (0, state.changes, Instant::now());
-                continue;
-            }
-            turns = turns.saturating_add(1);
-            let quiet = since.elapsed();
-            if state.is_idle() {
-                if turns >= TURNS && (!lingers || quiet >= PAUSE) {
-                    state.ignored = state.busy;
-                    return;
-                }
-            } else if quiet >= PATIENCE || is_alone && turns >= MANY_TURNS && quiet >= PAUSE.saturating_mul(10) {
-                state.ignored = state.busy;
-                return;
-            }
-        }
     }
 }
 

@@ -125,6 +125,8 @@ fn a_wait_ends_when_its_time_has_passed() {
     server.clock().advance(Duration::from_millis(1));
     assert_eq!(server.waiting("report"), 2);
     seen.until(&["3 timeout"]);
+    server.clock().advance(2 * SECOND);
+    seen.until(&["3 timeout", "5 timeout"]);
     server.clock().advance(60 * SECOND);
     seen.until(&["3 timeout", "5 timeout", "7 timeout"]);
     held.check().unwrap();

@@ -28,7 +28,7 @@ use crate::{Options, Watch};
 /// let waiter = tokio::spawn(async move {
 ///     other.lock("report", Duration::from_secs(30)).wait(Duration::from_secs(60)).acquire().await
 /// });
-/// assert_eq!(server.waiting("report").await, 1);
+/// server.until_waiting("report", 1).await;
 /// server.clock().advance(Duration::from_secs(60)).await;
 /// assert!(waiter.await.unwrap().is_err_and(|error| error.is_timeout()));
 /// held.release().await?;
@@ -115,10 +115,26 @@ impl Server {
         self.core.allow(key.as_ref());
     }
 
-    /// How many attempts wait for the key. Tasks that were spawned before have begun by then.
+    /// How many attempts wait for the key. On a single-threaded runtime, tasks that were spawned before have begun by
+    /// then.
     pub async fn waiting(&self, key: impl AsRef<[u8]>) -> usize {
         self.core.moved.settled(true).await;
         self.core.waiting(key.as_ref())
+    }
+
+    /// Returns once this many attempts wait for the key: before that, a test should not move the clock.
+    ///
+    /// # Panics
+    /// If that takes longer than a minute.
+    pub async fn until_waiting(&self, key: impl AsRef<[u8]>, count: usize) {
+        let begun = std::time::Instant::now();
+        loop {
+            let waiting = self.waiting(key.as_ref()).await;
+            if waiting == count {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{waiting} wait, not {count}");
+        }
     }
 
     /// Sends a command to the server, for this project's tests.

@@ -94,21 +94,25 @@ impl Server {
         self.core.allow(key.as_ref());
     }
 
-    /// How many attempts wait for the key. A test that started one on another thread asks before it moves the clock.
+    /// How many attempts wait for the key.
     #[must_use]
     pub fn waiting(&self, key: impl AsRef<[u8]>) -> usize {
         self.core.moved.settle(false);
         self.core.waiting(key.as_ref())
     }
 
-    /// Returns once this many attempts wait for the key.
+    /// Returns once this many attempts wait for the key: before that, a test should not move the clock.
     ///
     /// # Panics
     /// If that takes longer than a minute.
     pub fn until_waiting(&self, key: impl AsRef<[u8]>, count: usize) {
         let begun = std::time::Instant::now();
-        while self.waiting(key.as_ref()) != count {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{} wait, not {count}", self.waiting(key.as_ref()));
+        loop {
+            let waiting = self.waiting(key.as_ref());
+            if waiting == count {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{waiting} wait, not {count}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -202,3 +202,60 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)] // of times
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(100);
+
+    fn ask(memory: &mut Memory, words: &str, now: Duration) -> Value {
+        let words: Vec<_> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        memory.command(None, &words, now).unwrap().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn waits(memory: &mut Memory, key: &str, id: u64) -> bool {
+        let words = format!("LOCK.ACQUIRE {key} PX 30000 WAIT 60000 ID {id} NOTIFY c");
+        ask(memory, &words, START) == Value::SimpleString("WAITING".into())
+    }
+
+    #[test]
+    fn a_grant_that_is_not_claimed_passes_to_the_next_waiter() {
+        let mut memory = Memory::default();
+        let Value::Int(token) = ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 1", START) else { panic!() };
+        assert!(waits(&mut memory, "a", 2) && waits(&mut memory, "a", 3));
+        assert_eq!(ask(&mut memory, &format!("LOCK.RELEASE a {token}"), START), Value::Int(1));
+        assert_eq!(memory.due(START), Some(START + CLAIM));
+        memory.act(START + CLAIM);
+        assert!(memory.waiters.is_empty());
+        let Value::Int(next) = ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 3", START + CLAIM) else { panic!() };
+        assert!(next > token);
+        assert_eq!(ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 2", START + CLAIM), Value::Nil, "it was too late");
+    }
+
+    #[test]
+    fn a_lease_that_others_wait_for_is_due_a_margin_after_its_end() {
+        let mut memory = Memory::default();
+        ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 1", START);
+        assert_eq!(memory.due(START), None, "nobody waits");
+        assert!(waits(&mut memory, "a", 2));
+        assert_eq!(memory.due(START), Some(START + Duration::from_secs(31)));
+        memory.act(START + Duration::from_secs(30));
+        assert_eq!(memory.waiting(b"a"), 1);
+        memory.act(START + Duration::from_secs(31));
+        assert_eq!(memory.waiting(b"a"), 0);
+    }
+
+    #[test]
+    fn an_attempt_that_comes_back_has_its_old_place() {
+        let mut memory = Memory::default();
+        ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 1", START);
+        assert_eq!(ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 2", START), Value::Nil);
+        assert!(waits(&mut memory, "a", 3) && waits(&mut memory, "a", 2));
+        ask(&mut memory, "LOCK.CANCEL a 1", START);
+        assert_eq!(memory.waits_as(2), None, "it has the lock");
+        assert!(memory.waits_as(3).is_some());
+        assert_eq!(ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 1", START), Value::Nil, "its ID is blocked");
+    }
+}

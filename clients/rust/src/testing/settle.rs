@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How often other tasks get a turn after the last of the work that is counted.
 #[cfg(feature = "tokio")]
 const TURNS: u32 = 50;
-/// After so many turns, work of a single-threaded runtime waits for the caller.
+/// After this many turns, a single-threaded runtime has nothing left to do until the caller continues.
 #[cfg(feature = "tokio")]
 const MANY_TURNS: u32 = 2000;
 
@@ -48,7 +48,7 @@ impl Moved {
 
 #[cfg(feature = "tokio")]
 impl Moved {
-    /// Waits until no work is in progress, and all other tasks have had many turns. If `is_last`, or a caller's call has
+    /// Waits until no work is in progress, and other tasks have had many turns. If `is_last`, or a caller's call has
     /// returned, the application's other threads get a little time too.
     pub(super) async fn settled(&self, is_last: bool) {
         let is_alone = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);

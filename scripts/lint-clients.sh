@@ -44,7 +44,7 @@ lint_python() {
 }
 
 lint_rust() {
-    local features all=tokio,sentinel,tls-rustls
+    local features all=tokio,sentinel,testing,tls-rustls
     cargo clippy --version >/dev/null 2>&1 || { skip rust "cargo or clippy is missing"; return 0; }
     (
         cd clients/rust || exit 1

@@ -136,7 +136,7 @@ test_rust() {
     beyond_units scripts/lint-clients.sh rust || return 1
     (
         cd clients/rust && export CARGO_TARGET_DIR=$target/serverlock-rust &&
-            cargo test --quiet --package serverlock --features tokio,sentinel,tls-rustls &&
+            cargo test --quiet --package serverlock --features tokio,sentinel,testing,tls-rustls &&
             beyond_units cargo build --quiet --package serverlock-driver
     ) || return 1
     scenarios rust || return 1

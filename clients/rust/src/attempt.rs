@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::now;
 use crate::command::Command;
 use crate::connection::Connection;
 use crate::connections::Turn;
@@ -84,13 +83,13 @@ fn new_id() -> u64 {
 
 impl Attempt {
     pub(crate) fn new(resources: Arc<Resources>, request: Arc<Request>, cancel: Arc<Signal>) -> Self {
-        let uses_connection = request.needs_connection();
+        let (uses_connection, began) = (request.needs_connection(), resources.now());
         Self {
             resources,
             request,
             cancel,
             id: new_id(),
-            began: now(),
+            began,
             tries: 0,
             connection: None,
             session: None,
@@ -143,7 +142,7 @@ impl Attempt {
         if !is_over {
             return error;
         }
-        let waited = now().saturating_sub(self.began);
+        let waited = self.now().saturating_sub(self.began);
         Error::new(Kind::Timeout, name, format!("not granted within {waited:.0?}: {text}")).because_of(error)
     }
 
@@ -219,8 +218,12 @@ impl Attempt {
             && (!resources.is_portable() || resources.portable.has_queue(&self.request))
     }
 
+    pub(crate) fn now(&self) -> Duration {
+        self.resources.now()
+    }
+
     pub(crate) fn left(&self) -> Duration {
-        self.request.wait().saturating_sub(now().saturating_sub(self.began))
+        self.request.wait().saturating_sub(self.now().saturating_sub(self.began))
     }
 
     /// Fails if the attempt's caller or manager is done.
@@ -264,7 +267,7 @@ impl Attempt {
     }
 
     pub(crate) fn timed_out(&self) -> Failure {
-        let waited = now().saturating_sub(self.began);
+        let waited = self.now().saturating_sub(self.began);
         self.error(Kind::Timeout, format!("somebody else still had it after {waited:.1?}"))
     }
 
@@ -355,7 +358,7 @@ impl Attempt {
     /// Waits, unless the caller or the manager is done.
     pub(crate) async fn pause(&mut self, span: Duration) {
         let over = first(self.cancel.wait(), self.resources.reach.closed.wait());
-        let _ = tokio::time::timeout(span, over).await;
+        self.resources.reach.clock.timeout(span, over).await;
     }
 
     /// Takes a dedicated connection for the whole attempt: that of its session, or one of the shared few.
@@ -442,14 +445,14 @@ impl Attempt {
         let takes_long = settling.is_some() && !has_given_up;
         let done = self.resources.reach.spawn(async move {
             if let Some(call) = settling {
-                let end = now().saturating_add(request.lease).saturating_add(resources.reach.timeout);
-                let reply = patient(call, end).await;
+                let end = resources.now().saturating_add(request.lease).saturating_add(resources.reach.timeout);
+                let reply = patient(&resources.reach.clock, call, end).await;
                 may_run |= is_portable && reply.is_err_and(|failure| failure.is_connection_lost());
             }
             resources.cancel(&request, id, is_portable, is_reachable, may_run).await;
         });
         if has_given_up {
-            let _ = tokio::time::timeout(FAREWELL, done).await;
+            self.resources.reach.clock.timeout(FAREWELL, done).await;
         } else if !takes_long {
             let _ = done.await;
         }

@@ -1,15 +1,82 @@
-//! A clock that keeps running while the machine is suspended.
+//! A manager's clock: the system's, which keeps running while the machine is suspended, or one that a test of an
+//! application moves.
 
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The time since some earlier moment. Time during a suspend counts, because the server's clock keeps running.
+use crate::sync::{First, first};
+
+/// The system's timers stop while the machine is suspended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The system's clock by default. Clones are the same clock.
+#[derive(Clone, Default)]
+pub(crate) struct Clock(Option<Arc<dyn Time>>);
+
+/// Time that somebody moves.
+pub(crate) trait Time: Send + Sync {
+    fn now(&self) -> Duration;
+    fn sleep(self: Arc<Self>, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    /// Some work begins. The work that it causes begins before it ends.
+    fn begin(&self);
+    fn end(&self);
+    /// A call of the application has returned.
+    fn returned(&self);
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Clock")
+    }
+}
+
+impl Clock {
+    /// A clock that somebody moves.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of(time: Arc<dyn Time>) -> Self {
+        Self(Some(time))
+    }
+
+    pub(crate) fn moved(&self) -> Option<Arc<dyn Time>> {
+        self.0.clone()
+    }
+
+    /// The time since some earlier moment. Time during a suspend counts, because the server's clock keeps running.
+    pub(crate) fn now(&self) -> Duration {
+        self.0.as_ref().map_or_else(system, |time| time.now())
+    }
+
+    pub(crate) async fn sleep(&self, span: Duration) {
+        match &self.0 {
+            None => tokio::time::sleep(span).await,
+            Some(time) => Arc::clone(time).sleep(span).await,
+        }
+    }
+
+    /// The work's outcome; `None` if it takes longer.
+    pub(crate) async fn timeout<F: Future>(&self, span: Duration, work: F) -> Option<F::Output> {
+        match first(work, self.sleep(span)).await {
+            First::Left(done) => Some(done),
+            First::Right(()) => None,
+        }
+    }
+
+    /// Returns at that time, or when the work is done, and sometimes earlier.
+    pub(crate) async fn until(&self, at: Duration, work: impl Future) {
+        let left = at.saturating_sub(self.now());
+        self.timeout(if self.0.is_none() { left.min(LONGEST_SLEEP) } else { left }, work).await;
+    }
+}
+
 #[cfg(not(test))]
-pub(crate) fn now() -> Duration {
+fn system() -> Duration {
     read()
 }
 
 #[cfg(test)]
-pub(crate) use tests::now;
+use tests::now as system;
 
 /// The system's clock for this.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -122,8 +189,44 @@ pub(crate) mod tests {
 
     #[test]
     fn the_clock_runs() {
-        let before = now();
+        let clock = Clock::default();
+        let before = clock.now();
         std::thread::sleep(Duration::from_millis(2));
-        assert!(now() >= before + Duration::from_millis(2));
+        assert!(clock.now() >= before + Duration::from_millis(2));
+    }
+
+    struct Stopped;
+
+    impl Time for Stopped {
+        fn now(&self) -> Duration {
+            Duration::from_secs(7)
+        }
+
+        fn sleep(self: Arc<Self>, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            let is_over = span.is_zero();
+            Box::pin(async move {
+                if !is_over {
+                    std::future::pending::<()>().await;
+                }
+            })
+        }
+
+        fn begin(&self) {}
+        fn end(&self) {}
+        fn returned(&self) {}
+    }
+
+    #[tokio::test]
+    async fn waits_are_counted_on_the_clock() {
+        let (clock, span) = (Clock::of(Arc::new(Stopped)), Duration::from_nanos(1));
+        assert_eq!(clock.now(), Duration::from_secs(7));
+        assert_eq!(clock.timeout(Duration::ZERO, std::future::pending::<()>()).await, None);
+        let work = async {
+            Clock::default().sleep(Duration::from_millis(2)).await;
+            7
+        };
+        assert_eq!(clock.timeout(span, work).await, Some(7), "no time passes");
+        assert_eq!(Clock::default().timeout(span, std::future::pending::<()>()).await, None);
+        Clock::default().until(Duration::ZERO, std::future::pending::<()>()).await;
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, Value};
 
+use crate::clock::Clock;
 use crate::failures::{Failure, Reply, failure, read, text};
 use crate::sync::{First, Signal, first, locked};
 
@@ -19,7 +20,8 @@ pub(crate) struct Connection {
     #[cfg(feature = "blocking")]
     blocks: Option<Mutex<Option<Blocking>>>,
     /// Makes calls let go of the connection.
-    closing: Signal,
+    closing: Arc<Signal>,
+    clock: Clock,
     ended: Arc<Signal>,
     receiver: Arc<Mutex<Option<Receiver>>>,
 }
@@ -45,9 +47,33 @@ impl Connection {
         let info = client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.clone().set_redis_settings(settings)).map_err(failure)?;
-        let ended = Arc::new(Signal::default());
-        let receiver = Arc::new(Mutex::new(None::<Receiver>));
-        let (end, receives) = (End(Arc::clone(&ended)), Arc::clone(&receiver));
+        let (config, opened) = Self::receiving();
+        opened.connected(&client, config, timeout).await
+    }
+
+    /// A connection over a stream to a server in memory.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn over<S>(stream: S, clock: Clock) -> Result<Arc<Self>, Failure>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let (config, mut opened) = Self::receiving();
+        let (settings, config) = (
+            redis::RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3),
+            config.set_response_timeout(None),
+        );
+        let connecting = MultiplexedConnection::new_with_config(&settings, stream, config);
+        let (connection, driver) = connecting.await.map_err(failure)?;
+        let closing = Arc::clone(&opened.closing);
+        tokio::spawn(clock.followed(async move { _ = first(driver, closing.wait()).await }));
+        (opened.stream, opened.clock) = (Mutex::new(Some(connection)), clock);
+        Ok(Arc::new(opened))
+    }
+
+    /// A connection that is opened with these settings receives messages, and notices when it ends.
+    fn receiving() -> (AsyncConnectionConfig, Self) {
+        let opened = Self::empty();
+        let (end, receives) = (End(Arc::clone(&opened.ended)), Arc::clone(&opened.receiver));
         let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
             let _ = &end;
             if let (PushKind::Message, Some(message)) = (&push.kind, push.data.get(1))
@@ -57,27 +83,25 @@ impl Connection {
             }
             Ok::<(), ()>(())
         });
-        Self::connected(&client, config, timeout, ended, receiver).await
+        (config, opened)
     }
 
     #[cfg(feature = "tokio")]
     /// Opens a connection as the client would: its protocol may report neither messages nor the connection's end.
     pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
-        Self::connected(client, AsyncConnectionConfig::new(), timeout, Arc::default(), Arc::default()).await
+        Self::empty().connected(client, AsyncConnectionConfig::new(), timeout).await
     }
 
     async fn connected(
+        mut self,
         client: &Client,
         config: AsyncConnectionConfig,
         timeout: Duration,
-        ended: Arc<Signal>,
-        receiver: Arc<Mutex<Option<Receiver>>>,
     ) -> Result<Arc<Self>, Failure> {
         let config = config.set_connection_timeout(Some(timeout)).set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failure)?;
-        let mut opened = Self { ended, receiver, ..Self::empty() };
-        opened.stream = Mutex::new(Some(connection));
-        Ok(Arc::new(opened))
+        self.stream = Mutex::new(Some(connection));
+        Ok(Arc::new(self))
     }
 
     fn empty() -> Self {
@@ -85,7 +109,8 @@ impl Connection {
             stream: Mutex::default(),
             #[cfg(feature = "blocking")]
             blocks: None,
-            closing: Signal::default(),
+            closing: Arc::default(),
+            clock: Clock::default(),
             ended: Arc::default(),
             receiver: Arc::default(),
         }
@@ -129,14 +154,14 @@ impl Connection {
             let mut connection = connection;
             connection.send_packed_command(cmd).await
         };
-        let reply = tokio::time::timeout(timeout, exchange);
-        let outcome = first(reply, first(self.closing.wait(), cancel.wait())).await;
+        let outcome =
+            first(first(exchange, self.clock.sleep(timeout)), first(self.closing.wait(), cancel.wait())).await;
         let (closes, failure) = match outcome {
-            First::Left(Ok(reply)) => match read(reply) {
+            First::Left(First::Left(reply)) => match read(reply) {
                 Err(failure) if failure.is_connection_lost() => (true, failure),
                 reply => return reply,
             },
-            First::Left(Err(_)) => (true, Failure::no_reply(timeout)),
+            First::Left(First::Right(())) => (true, Failure::no_reply(timeout)),
             First::Right(First::Left(())) => (false, Failure::broken("the connection was closed")),
             First::Right(First::Right(())) => (true, Failure::GivenUp),
         };
@@ -155,9 +180,9 @@ impl Connection {
     ) -> Result<(), Failure> {
         *locked(&self.receiver) = Some(Box::new(receiver));
         let Some(mut connection) = self.shared() else { return Err(Failure::broken("the connection has ended")) };
-        match first(tokio::time::timeout(timeout, connection.subscribe(channel)), self.closing.wait()).await {
-            First::Left(Ok(reply)) => read(reply.map(|()| Value::Nil)).map(|_| ()),
-            First::Left(Err(_)) => Err(Failure::no_reply(timeout)),
+        match first(self.clock.timeout(timeout, connection.subscribe(channel)), self.closing.wait()).await {
+            First::Left(Some(reply)) => read(reply.map(|()| Value::Nil)).map(|_| ()),
+            First::Left(None) => Err(Failure::no_reply(timeout)),
             First::Right(()) => Err(Failure::broken("the connection was closed")),
         }
     }
@@ -192,7 +217,7 @@ impl Connection {
         // The library closes it once the last call has let go of it. Without a receiver of messages, that goes
         // unnoticed.
         if Arc::strong_count(&self.ended) > 1 {
-            let _ = tokio::time::timeout(Duration::from_secs(1), self.ended.wait()).await;
+            self.clock.timeout(Duration::from_secs(1), self.ended.wait()).await;
         }
     }
 }

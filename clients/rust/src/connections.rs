@@ -49,9 +49,9 @@ impl Connections {
         }
         let _waiting = Waiting::new(&self.waiting);
         let over = first(cancel.wait(), self.reach.closed.wait());
-        let turn = tokio::time::timeout(timeout, Arc::clone(&self.turns).acquire_owned());
+        let turn = self.reach.clock.timeout(timeout, Arc::clone(&self.turns).acquire_owned());
         match first(turn, over).await {
-            First::Left(Ok(Ok(turn))) => Some(turn),
+            First::Left(Some(Ok(turn))) => Some(turn),
             _ => None,
         }
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::attempt::{Asked, Attempt};
-use crate::clock::now;
 use crate::command::Command;
 use crate::connection::Connection;
 use crate::error::Kind;
@@ -60,7 +59,7 @@ impl Attempt {
         }
         self.may_be_queued = true;
         if let Some(connection) = self.connection.clone() {
-            self.sent = now();
+            self.sent = self.now();
             let reply = Box::pin(self.call_own(connection, cmd, timeout)).await;
             let is_closed = matches!(&reply, Err(Failure::Lost(_) | Failure::GivenUp));
             self.may_run |= is_closed && self.is_portable;
@@ -69,7 +68,7 @@ impl Attempt {
         let mut call = if let Some(call) = self.late.take() {
             call
         } else {
-            self.sent = now();
+            self.sent = self.now();
             self.resources.reach.router.call(self.request.key(), cmd, timeout)
         };
         match first(&mut call, self.cancel.wait()).await {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::clock::now;
 use crate::command::Command;
 use crate::failures::{Call, Failure, Reply};
 use crate::portable::Sending;
@@ -25,10 +24,10 @@ impl Resources {
         let resources = Arc::clone(self);
         self.reach.spawn(async move {
             while let Err(failure) = debt(Arc::clone(&resources)).await {
-                if resources.reach.closed.is_fired() || now() >= until || failure.is_final() {
+                if resources.reach.closed.is_fired() || resources.now() >= until || failure.is_final() {
                     return;
                 }
-                tokio::time::sleep(PAUSE).await;
+                resources.reach.clock.sleep(PAUSE).await;
             }
         });
     }
@@ -44,7 +43,7 @@ impl Resources {
         may_run: bool,
     ) {
         let span = request.lease.saturating_add(LATE_COPY).max(self.reach.timeout);
-        let (until, owed) = (now().saturating_add(span), Arc::clone(request));
+        let (until, owed) = (self.now().saturating_add(span), Arc::clone(request));
         let debt = move |resources: Arc<Self>| {
             let request = Arc::clone(&owed);
             async move { resources.settle(&request, id, is_portable).await }
@@ -64,7 +63,7 @@ impl Resources {
     {
         let resources = Arc::clone(self);
         self.reach.spawn(async move {
-            let _ = tokio::time::timeout(LATE_COPY, resources.reach.closed.wait()).await;
+            resources.reach.clock.timeout(LATE_COPY, resources.reach.closed.wait()).await;
             resources.owe(until, debt);
         });
     }

@@ -7,13 +7,13 @@ use redis::{Arg, Cmd, Value};
 use tokio::runtime::Handle;
 
 use crate::attempt::Attempt;
-use crate::clock::now;
 use crate::command::Command;
 use crate::error::{Error, Kind};
 use crate::failures::{Failure, number, text};
 use crate::hold::Hold;
 use crate::options::Options;
 use crate::portable::FENCED;
+use crate::reach::Reach;
 use crate::renewal::Timer;
 use crate::request::{Request, lease_failure};
 use crate::resources::Resources;
@@ -31,11 +31,12 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(handle: Handle, router: Arc<Router>, options: Options) -> Arc<Self> {
         let resources = Arc::new(Resources::new(handle, router, options));
-        Arc::new(Self { resources, timer: Arc::default() })
+        let timer = Arc::new(Timer::new(resources.reach.clock.clone()));
+        Arc::new(Self { resources, timer })
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.resources.reach.handle
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.resources.reach
     }
 
     /// Fails if nothing may be sent for this request.
@@ -63,7 +64,7 @@ impl Engine {
             if error.kind() != Kind::Cancelled
                 && let Some(refused) = &self.resources.hooks.refused
             {
-                refused(&request.name, now().saturating_sub(began), error);
+                refused(&request.name, self.resources.now().saturating_sub(began), error);
             }
         })?;
         let (overdue, id, is_portable) = (std::mem::take(&mut grant.overdue), grant.id, grant.is_portable);
@@ -90,7 +91,7 @@ impl Engine {
             return Err(Error::new(Kind::Argument, &hold.request.name, reason));
         }
         hold.check()?;
-        let Some(extending) = hold.extending(now(), lease) else { return hold.check() };
+        let Some(extending) = hold.extending(hold.now(), lease) else { return hold.check() };
         self.timer.add(hold); // even if the caller no longer waits for the reply
         let reply = match hold.send(Command::Extend { token: hold.token, lease }).await {
             Err(Failure::Late(late)) => {
@@ -157,7 +158,7 @@ impl Engine {
 
     pub(crate) fn notify_release(&self, hold: &Hold, in_time: bool) {
         if let Some(released) = &self.resources.hooks.released {
-            released(&hold.request.name, now().saturating_sub(hold.granted), in_time);
+            released(&hold.request.name, self.resources.now().saturating_sub(hold.granted), in_time);
         }
     }
 
@@ -171,7 +172,7 @@ impl Engine {
             ("connections", resources.connections.in_use()),
             ("sessions", resources.sessions.count()),
             // The library has a task for each connection.
-            ("tasks", self.handle().metrics().num_alive_tasks().saturating_sub(resources.connections.idle())),
+            ("tasks", self.reach().handle.metrics().num_alive_tasks().saturating_sub(resources.connections.idle())),
         ]
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::error::{Error, Kind};
 
 /// The outcome of one call.
@@ -171,7 +171,8 @@ pub(crate) fn failure(error: RedisError) -> Failure {
     Failure::Lost(ConnectionLost { text, is_final, cause: Some(Arc::new(error)) })
 }
 
-fn said(code: &str, details: Option<&str>) -> Failure {
+/// The server's error reply.
+pub(crate) fn said(code: &str, details: Option<&str>) -> Failure {
     let text = details.map_or_else(|| code.to_owned(), |details| format!("{code} {details}"));
     let refuses_user = matches!(code, "NOAUTH" | "WRONGPASS")
         || code == "ERR" && details.is_some_and(|it| it.starts_with("invalid password") || it.starts_with("AUTH"));
@@ -192,10 +193,10 @@ pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
 }
 
 /// Awaits a reply until `until`, even a late one.
-pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
+pub(crate) async fn patient(clock: &Clock, mut call: Call, until: Duration) -> Reply {
     loop {
         match call.await {
-            Err(Failure::Late(late)) if now() < until => call = late,
+            Err(Failure::Late(late)) if clock.now() < until => call = late,
             reply => return reply,
         }
     }

@@ -50,6 +50,11 @@ impl Watch {
         Self { hold: Arc::clone(hold) }
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
     /// The key, or the keys, quoted.
     #[must_use]
     pub fn key(&self) -> &str {

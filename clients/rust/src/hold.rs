@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::clock::now;
 use crate::command::Command;
 use crate::error::{Error, Kind};
 use crate::failures::{Call, Failure, Reply, number, patient, text};
@@ -149,6 +148,7 @@ impl Hold {
             failed_at: None,
             lost: None,
         };
+        let granted = resources.now();
         Self {
             resources,
             request,
@@ -156,12 +156,16 @@ impl Hold {
             predecessor: grant.predecessor,
             began,
             requested: grant.sent,
-            granted: now(),
+            granted,
             session: Mutex::default(),
             over: Signal::default(),
             entry: AtomicU64::new(0),
             state: Mutex::new(state),
         }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.resources.now()
     }
 
     /// Belongs to this session from now on.
@@ -186,7 +190,7 @@ impl Hold {
     /// Why the lock was lost; `None` while it is held, and after a release in time.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<Error> {
         let state = locked(&self.state);
-        let is_late = state.lost.is_none() && !state.is_ended && now() >= state.lost_at();
+        let is_late = state.lost.is_none() && !state.is_ended && self.now() >= state.lost_at();
         drop(state);
         if is_late {
             self.lose("its lease was not renewed in time", false);
@@ -217,7 +221,7 @@ impl Hold {
 
     pub(crate) fn left(self: &Arc<Self>) -> Duration {
         match self.check() {
-            Ok(()) => locked(&self.state).lost_at().saturating_sub(now()),
+            Ok(()) => locked(&self.state).lost_at().saturating_sub(self.now()),
             Err(_) => Duration::ZERO,
         }
     }
@@ -332,7 +336,7 @@ impl Hold {
     pub(crate) fn due(self: &Arc<Self>) -> Option<Due> {
         self.check().ok()?;
         let mut state = locked(&self.state);
-        let time = now();
+        let time = self.now();
         let may_renew = self.request.settings.max_hold.is_none_or(|most| time < self.granted.saturating_add(most));
         let renews =
             may_renew && !self.resources.reach.closed.is_fired() && !state.is_renewing && time >= state.renew_at();
@@ -362,7 +366,7 @@ impl Hold {
     pub(crate) async fn send(&self, command: Command<'_>) -> Reply {
         let timeout = self.resources.reach.timeout;
         loop {
-            let until = now().saturating_add(timeout);
+            let until = self.now().saturating_add(timeout);
             match self.resources.send(self.sending(command), timeout, until).await {
                 Err(failure) if self.missed(&failure) => {}
                 reply => return reply,
@@ -375,7 +379,7 @@ impl Hold {
         let reach = &self.resources.reach;
         loop {
             let call = reach.router.call(self.request.key(), words(), reach.timeout);
-            match patient(call, now().saturating_add(reach.timeout)).await {
+            match patient(&reach.clock, call, self.now().saturating_add(reach.timeout)).await {
                 Err(failure) if self.missed(&failure) => {}
                 reply => return reply,
             }
@@ -389,7 +393,8 @@ impl Hold {
         if hook.is_none() && on_lost.is_none() {
             return;
         }
-        let (name, held) = (Arc::clone(&self.request.name), now().saturating_sub(self.granted));
+        let work = self.resources.reach.clock.work();
+        let (name, held) = (Arc::clone(&self.request.name), self.now().saturating_sub(self.granted));
         // The functions may be slow. If one panics, the other is still called.
         self.resources.callbacks.call(&self.resources.reach.handle, move || {
             if let Some(hook) = &hook {
@@ -398,6 +403,7 @@ impl Hold {
             if let Some(on_lost) = on_lost {
                 on_lost(&lost);
             }
+            drop(work);
         });
     }
 
@@ -441,7 +447,7 @@ impl Drop for Extending {
         let mut state = locked(&self.hold.state);
         state.on_their_way = state.on_their_way.saturating_sub(1);
         if !self.is_done {
-            state.failed_at = Some(now());
+            state.failed_at = Some(self.hold.now());
         }
     }
 }
@@ -474,8 +480,9 @@ mod tests {
         let resources = Arc::new(Resources::new(runtime.handle().clone(), router, Options::new().hooks(hooks)));
         let mut request = Request::new(vec![b"report".to_vec()], Duration::from_secs(30), Form::One, Sharing::Alone);
         request.settings.on_lost = Some(Arc::new(move |_| _ = by_lock.fetch_add(1, Ordering::SeqCst)));
-        let grant = Grant::new(1, now(), None, false);
-        let hold = Arc::new(Hold::new(Arc::clone(&resources), Arc::new(request), grant, now()));
+        let (now, request) = (resources.now(), Arc::new(request));
+        let grant = Grant::new(1, now, None, false);
+        let hold = Arc::new(Hold::new(Arc::clone(&resources), request, grant, now));
         hold.lose("its connection has ended", true);
         hold.lose("somebody else has taken it", true);
         assert!(hold.lost().is_some_and(|lost| lost.to_string().ends_with("lost: its connection has ended")));

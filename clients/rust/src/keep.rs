@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::clock::now;
 use crate::command::Command;
 use crate::debts::LATE_COPY;
 use crate::engine::Engine;
@@ -24,7 +23,7 @@ impl Engine {
     /// `is_long`: the lease already lasts until then.
     pub(crate) async fn keep(self: &Arc<Self>, hold: &Arc<Hold>, until: Duration, is_long: bool) -> Result<(), Error> {
         let Some(ended) = hold.end() else { return Ok(()) };
-        if self.resources.is_inherited() || ended.lost.is_some() || now() >= until {
+        if self.resources.is_inherited() || ended.lost.is_some() || hold.now() >= until {
             return self.release(hold, ended).await;
         }
         self.timer.forget();
@@ -34,7 +33,8 @@ impl Engine {
 
     /// Tries for at most one call's time-out; after that, in the background until the window ends.
     async fn keep_now(&self, hold: &Arc<Hold>, until: Duration) -> Result<bool, Error> {
-        let end = now().saturating_add(self.resources.reach.timeout);
+        let clock = &self.resources.reach.clock;
+        let end = clock.now().saturating_add(self.resources.reach.timeout);
         // A renewal that the server runs after this EXTEND would shorten the lease.
         let is_sure = hold.settled(end).await;
         let mut tries = 1_u32;
@@ -52,7 +52,7 @@ impl Engine {
             if !failure.is_transient() {
                 return Err(failure.typed(&hold.request.name));
             }
-            if now() >= end || matches!(failure, Failure::Late(_)) {
+            if clock.now() >= end || matches!(failure, Failure::Late(_)) {
                 let (name, why) = (&hold.request.name, failure.text());
                 log::warn!("serverlock: the lock {name} is kept for its period in the background: {why}");
                 if hold.outlast(failure, until) {
@@ -64,7 +64,7 @@ impl Engine {
                 return Ok(true);
             }
             let span = Duration::from_millis(20).saturating_mul(tries).min(Duration::from_millis(200));
-            tokio::time::sleep(span).await;
+            clock.sleep(span).await;
             tries = tries.saturating_add(1);
         }
     }
@@ -73,20 +73,20 @@ impl Engine {
 impl Hold {
     /// Waits until no EXTEND is in flight, but not beyond `end`. Returns whether the server can no longer run one.
     async fn settled(&self, end: Duration) -> bool {
-        while self.is_changing() && now() < end {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        while self.is_changing() && self.now() < end {
+            self.resources.reach.clock.sleep(Duration::from_millis(5)).await;
         }
-        !self.is_changing() && self.failed_at().is_none_or(|at| now() >= at.saturating_add(LATE_COPY))
+        !self.is_changing() && self.failed_at().is_none_or(|at| self.now() >= at.saturating_add(LATE_COPY))
     }
 
     /// Sets a lease that ends then. An EXTEND that took a long time is sent again, at most twice.
     async fn extend_until(&self, until: Duration) -> Reply {
         let mut tries = 1_u32;
         loop {
-            let sent = now();
+            let sent = self.now();
             let lease = rounded_up(until.saturating_sub(sent));
             let reply = self.send(Command::Extend { token: self.token, lease }).await?;
-            if reply != Value::Int(1) || now() <= sent.saturating_add(LATE_EXTEND) || tries >= 3 {
+            if reply != Value::Int(1) || self.now() <= sent.saturating_add(LATE_EXTEND) || tries >= 3 {
                 return Ok(reply);
             }
             tries = tries.saturating_add(1);
@@ -95,7 +95,7 @@ impl Hold {
 
     /// Keeps the lock in the background.
     fn owe_keep(self: &Arc<Self>, until: Duration) {
-        if now() >= until {
+        if self.now() >= until {
             return;
         }
         let debt = self.keeping(until);

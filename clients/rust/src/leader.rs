@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::failures::{Failure, field, number, patient, text};
@@ -106,7 +106,7 @@ impl Campaign {
                         known = error.to_string();
                         log::warn!("serverlock: campaigning failed; trying again: {error}");
                     }
-                    self.pause(request).await;
+                    self.pause(&engine.resources.reach.clock, request).await;
                 }
             }
         }
@@ -124,9 +124,9 @@ impl Campaign {
     }
 
     /// Gives others a turn.
-    pub(crate) async fn pause(&self, request: &Request) {
+    pub(crate) async fn pause(&self, clock: &Clock, request: &Request) {
         let span = Duration::from_secs(1).min(request.lease / 3);
-        let _ = tokio::time::timeout(span, self.stopped.wait()).await;
+        clock.timeout(span, self.stopped.wait()).await;
     }
 }
 
@@ -149,7 +149,8 @@ impl Looks {
         let mut is_first = self.before.is_none();
         loop {
             if !std::mem::take(&mut is_first) {
-                let _ = tokio::time::timeout(pause, self.engine.resources.reach.closed.wait()).await;
+                let reach = &self.engine.resources.reach;
+                reach.clock.timeout(pause, reach.closed.wait()).await;
             }
             if self.engine.resources.reach.closed.is_fired() {
                 return None;
@@ -168,7 +169,7 @@ impl Looks {
         cmd.arg("LOCK.INFO").arg(self.request.key());
         let reach = &self.engine.resources.reach;
         let call = reach.router.call(self.request.key(), cmd, reach.timeout);
-        match patient(call, now().saturating_add(reach.timeout)).await {
+        match patient(&reach.clock, call, reach.clock.now().saturating_add(reach.timeout)).await {
             Ok(info) => Some(leader(&info)),
             Err(Failure::Reply(_)) => Some(None),
             Err(_) => None,

@@ -39,6 +39,7 @@
 //! | `tokio` | [`aio::Locks`] |
 //! | `sentinel` | a `redis::sentinel::SentinelClient` instead of a `redis::Client` |
 //! | `tls-rustls`, `tls-native-tls` | TLS, like the redis crate's features of the same names |
+//! | `testing` | [`testing`]: a lock server in memory, for the tests of an application |
 
 #[cfg(not(any(feature = "blocking", feature = "tokio")))]
 compile_error!("serverlock needs the feature `blocking`, `tokio`, or both");
@@ -57,6 +58,7 @@ mod debts;
 mod engine;
 mod error;
 mod failures;
+mod following;
 mod held;
 mod hold;
 mod keep;
@@ -79,6 +81,8 @@ mod sessions;
 mod slot;
 mod subscription;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(feature = "blocking")]
 mod threads;
 mod ticks;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::now;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::failures::Failure;
@@ -87,11 +86,11 @@ impl Schedule {
     }
 
     /// A request whose lease lasts until the end of the window from the start.
-    fn long_request(&self, estimate: Estimate, margin: Duration) -> Arc<Request> {
-        let tick = tick_at(estimate.server_at(now()), self.period);
+    fn long_request(&self, now: Duration, estimate: Estimate, margin: Duration) -> Arc<Request> {
+        let tick = tick_at(estimate.server_at(now), self.period);
         let run = Run { tick, period: self.period, is_recovery: false, estimate, margin, is_long: true };
         let mut request = self.request.as_ref().clone();
-        request.lease = run.lease_ends().saturating_sub(now()).max(LEAST_LONG);
+        request.lease = run.lease_ends().saturating_sub(now).max(LEAST_LONG);
         request.settings.max_hold = Some(Duration::ZERO); // it is never renewed
         Arc::new(request)
     }
@@ -130,8 +129,11 @@ pub(crate) async fn begin(
     let (name, clock) = (&schedule.request.name, &engine.resources.clock);
     let reading = async { clock.read(schedule.request.key()).await.map_err(|failure| failure.typed(name)) };
     let estimate = unless_over(engine, name, &cancel, reading).await?;
-    let request =
-        if schedule.reruns { Arc::clone(&schedule.request) } else { schedule.long_request(estimate, clock.margin()) };
+    let request = if schedule.reruns {
+        Arc::clone(&schedule.request)
+    } else {
+        schedule.long_request(engine.resources.now(), estimate, clock.margin())
+    };
     let hold = match engine.acquire(request, Arc::clone(&cancel)).await {
         Err(error) if error.kind() == Kind::Refused => return Ok(None),
         hold => hold?,
@@ -188,16 +190,16 @@ async fn correct(engine: &Arc<Engine>, hold: &Arc<Hold>, run: &Run) -> Result<()
         if is_exact && took <= LATE_EXTEND {
             break;
         }
-        let sent = now();
+        let sent = hold.now();
         engine.extend(hold, due.saturating_sub(sent).max(MILLISECOND)).await?;
-        took = now().saturating_sub(sent);
+        took = hold.now().saturating_sub(sent);
     }
     Ok(())
 }
 
 /// Ends the hold of a body that succeeded: nobody else will run its tick. Fails as lost unless it was held to the end.
 pub(crate) async fn finish(engine: &Arc<Engine>, hold: &Arc<Hold>, mut run: Run) -> Result<(), Error> {
-    let is_stale = now() > run.estimate.asked.saturating_add(DRIFTS) || !run.estimate.is_good();
+    let is_stale = hold.now() > run.estimate.asked.saturating_add(DRIFTS) || !run.estimate.is_good();
     if !run.is_long
         && is_stale
         && hold.check().is_ok()
@@ -240,7 +242,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::clock::tests::advance;
+    use crate::clock::tests::{advance, now};
     use crate::debts::LATE_COPY;
     use crate::server_clock::tests::{DAY, FakeServer, START, eventually, fails, refuses};
     use crate::sync::locked;

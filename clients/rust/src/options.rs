@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::error::Error;
 
 type Waited = Arc<dyn Fn(&str, Duration) + Send + Sync>;
@@ -75,11 +76,18 @@ pub struct Options {
     pub(crate) scripts: bool,
     pub(crate) warns_without_module: bool,
     pub(crate) hooks: Hooks,
+    pub(crate) clock: Clock,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5), scripts: true, warns_without_module: true, hooks: Hooks::default() }
+        Self {
+            timeout: Duration::from_secs(5),
+            scripts: true,
+            warns_without_module: true,
+            hooks: Hooks::default(),
+            clock: Clock::default(),
+        }
     }
 }
 

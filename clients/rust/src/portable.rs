@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::command::Command;
 use crate::failures::{Failure, Reply, text};
 use crate::request::{Form, Request};
@@ -42,6 +42,7 @@ if not ends or ends - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'}
 return {redis.call(unpack(ARGV, 2))}";
 
 pub(crate) struct Portable {
+    clock: Clock,
     state: Mutex<State>,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Sending<'a> {
                 let mut state = locked(&portable.state);
                 state.is_loaded = true;
                 if self.was_denied {
-                    state.denied_until = now().saturating_add(REMEMBERS_DENIAL);
+                    state.denied_until = portable.clock.now().saturating_add(REMEMBERS_DENIAL);
                 }
             }
             Err(failure) if failure.code() == Some("NOSCRIPT") && !self.is_again => {
@@ -137,8 +138,9 @@ impl<'a> Sending<'a> {
 }
 
 impl Portable {
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State { is_loaded: false, retention: -1, asked: None, denied_until: Duration::ZERO }) }
+    pub(crate) fn new(clock: Clock) -> Self {
+        let state = State { is_loaded: false, retention: -1, asked: None, denied_until: Duration::ZERO };
+        Self { clock, state: Mutex::new(state) }
     }
 
     /// Whether attempts for this lock can wait in a queue.
@@ -149,7 +151,7 @@ impl Portable {
     }
 
     fn is_denied(&self) -> bool {
-        now() < locked(&self.state).denied_until
+        self.clock.now() < locked(&self.state).denied_until
     }
 
     pub(crate) fn has_asked(&self) -> bool {
@@ -157,7 +159,7 @@ impl Portable {
     }
 
     pub(crate) fn knows_policy(&self) -> bool {
-        locked(&self.state).asked.is_some_and(|asked| now() < asked.saturating_add(POLICY_VALID_FOR))
+        locked(&self.state).asked.is_some_and(|asked| self.clock.now() < asked.saturating_add(POLICY_VALID_FOR))
     }
 
     /// Under a volatile policy, a key with an expiry could be evicted. In that case, or if the policy is unknown, locks
@@ -170,7 +172,7 @@ impl Portable {
         };
         let policy = info.split_once("maxmemory_policy:").map(|(_, policy)| policy);
         let mut state = locked(&self.state);
-        state.asked = Some(now());
+        state.asked = Some(self.clock.now());
         state.retention = if policy.is_some_and(|it| !it.starts_with("volatile")) { RETENTION } else { -1 };
         Ok(())
     }
@@ -213,7 +215,8 @@ mod tests {
 
     #[test]
     fn without_permission_for_the_queue_calls_name_only_the_lock() {
-        let (portable, report, page) = (Portable::new(), request("a", Sharing::Alone), request("a", Sharing::Shared));
+        let (portable, report, page) =
+            (Portable::new(Clock::default()), request("a", Sharing::Alone), request("a", Sharing::Shared));
         let mut sending = Sending::to_script(&portable, &report, WAITS);
         assert_eq!(call(&sending), "EVAL 2 a a:queue:{a} lock_acquire 1000 -1 PX 30000 WAIT 30000 ID 7 NOTIFY c");
         assert!(sending.read(refused("NOPERM")).is_none() && portable.has_queue(&report));
@@ -227,13 +230,13 @@ mod tests {
         let mut shared = Sending::to_script(&portable, &page, WAITS);
         assert!(portable.has_queue(&page) && call(&shared).starts_with("EVALSHA 2 a "));
         assert!(shared.read(refused("NOPERM")).is_some());
-        locked(&portable.state).denied_until = now();
+        locked(&portable.state).denied_until = portable.clock.now();
         assert!(call(&Sending::to_script(&portable, &report, WAITS)).starts_with("EVALSHA 2 a "));
     }
 
     #[test]
     fn while_a_slot_moves_calls_name_only_the_lock() {
-        let (portable, report) = (Portable::new(), request("a", Sharing::Alone));
+        let (portable, report) = (Portable::new(Clock::default()), request("a", Sharing::Alone));
         let mut sending = Sending::to_script(&portable, &report, Command::Release { token: 5 });
         assert!(sending.read(refused("TRYAGAIN")).is_none());
         assert_eq!(call(&sending), "EVAL 1 a lock_release 1000 -1 5");
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_server_without_the_script_gets_its_text_once() {
-        let (portable, report) = (Portable::new(), request("a", Sharing::Alone));
+        let (portable, report) = (Portable::new(Clock::default()), request("a", Sharing::Alone));
         locked(&portable.state).is_loaded = true;
         let mut sending = Sending::to_script(&portable, &report, WAITS);
         assert!(sending.read(refused("NOPERM")).is_none() && sending.read(refused("NOSCRIPT")).is_none());
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn calls_for_a_key_without_a_queue_name_only_the_key() {
-        let (portable, brace) = (Portable::new(), request("a{", Sharing::Alone));
+        let (portable, brace) = (Portable::new(Clock::default()), request("a{", Sharing::Alone));
         assert!(!portable.has_queue(&brace));
         assert!(call(&Sending::to_script(&portable, &brace, WAITS)).starts_with("EVAL 1 a{ "));
         let both = Request::new(vec!["a".into(), "b".into()], Duration::from_secs(30), Form::Many, Sharing::Alone);
@@ -264,7 +267,7 @@ mod tests {
 
     #[test]
     fn locks_get_no_expiry_where_that_could_evict_them() {
-        let portable = Portable::new();
+        let portable = Portable::new(Clock::default());
         let learn = |info: &str| {
             assert!(portable.learn_policy(Ok(Value::BulkString(info.into()))).is_ok());
             locked(&portable.state).retention

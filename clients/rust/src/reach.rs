@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::failures::{Call, Failure};
 use crate::route::Router;
@@ -19,6 +20,7 @@ pub(crate) struct Reach {
     pub(crate) timeout: Duration,
     /// Fires when the manager is closed.
     pub(crate) closed: Arc<Signal>,
+    pub(crate) clock: Clock,
     pub(crate) handle: Handle,
 }
 
@@ -27,7 +29,7 @@ impl Reach {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.handle.spawn(work)
+        self.handle.spawn(self.clock.followed(work))
     }
 
     /// Waits until a late reply has arrived, or can no longer arrive, or the manager is closed. Returns whether the

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::clock::now;
 use crate::command::Command;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
@@ -21,7 +20,7 @@ impl Engine {
         self.timer.forget();
         let mut outcome = Ok(false);
         if !ended.is_gone {
-            let left = hold.granted.saturating_add(hold.request.settings.at_least).saturating_sub(now());
+            let left = hold.granted.saturating_add(hold.request.settings.at_least).saturating_sub(hold.now());
             outcome = if left.is_zero() || ended.lost.is_some() {
                 self.release_now(hold).await
             } else {
@@ -56,7 +55,7 @@ impl Engine {
     /// the lease ends.
     async fn release_now(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<bool, Error> {
         let (reach, lost_at) = (&self.resources.reach, hold.lost_at());
-        let end = now().saturating_add(reach.timeout).min(lost_at);
+        let end = hold.now().saturating_add(reach.timeout).min(lost_at);
         let (mut tries, mut late) = (1_u32, None);
         let command = Command::Release { token: hold.token };
         let mut sending = hold.sending(command);
@@ -66,7 +65,7 @@ impl Engine {
             let failure = match reply {
                 Ok(reply) if hold.request.was_held(&reply) => return Ok(true),
                 // A second RELEASE may find that the first was carried out.
-                Ok(reply) => return Ok(reply == Value::Int(0) && tries > 1 && now() < lost_at),
+                Ok(reply) => return Ok(reply == Value::Int(0) && tries > 1 && hold.now() < lost_at),
                 Err(failure) => failure,
             };
             if hold.missed(&failure) {
@@ -76,10 +75,10 @@ impl Engine {
             if !failure.is_transient() {
                 return Err(failure.typed(&hold.request.name));
             }
-            if now() >= end {
+            if hold.now() >= end {
                 warn_of_release(hold, &failure);
                 self.owe_release(hold, hold.lease_ends());
-                return Ok(now() < lost_at);
+                return Ok(hold.now() < lost_at);
             }
             sending = hold.sending(command);
             if let Failure::Late(call) = failure {
@@ -91,7 +90,7 @@ impl Engine {
                 continue;
             }
             let span = Duration::from_millis(20).saturating_mul(tries).min(Duration::from_millis(200));
-            tokio::time::sleep(span).await;
+            reach.clock.sleep(span).await;
             tries = tries.saturating_add(1);
         }
     }
@@ -118,18 +117,18 @@ impl Engine {
                 warn_of_release(hold, failure);
                 Some(lease_ends)
             }
-            Ok(_) => Some(now().saturating_add(left).saturating_add(Duration::from_secs(1))),
+            Ok(_) => Some(hold.now().saturating_add(left).saturating_add(Duration::from_secs(1))),
         };
         if let Some(until) = until {
             let (engine, hold) = (Arc::clone(self), Arc::clone(hold));
             self.resources.reach.spawn(async move {
-                tokio::time::sleep(left).await;
+                hold.resources.reach.clock.sleep(left).await;
                 engine.owe_release(&hold, until);
             });
         }
         match reply {
             Ok(reply) => Ok(number(&reply) == Some(1)),
-            Err(_) if until.is_some() => Ok(now() < lost_at),
+            Err(_) if until.is_some() => Ok(hold.now() < lost_at),
             Err(failure) => Err(failure.typed(&hold.request.name)),
         }
     }

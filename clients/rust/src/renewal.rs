@@ -9,18 +9,16 @@ use std::time::Duration;
 use redis::Value;
 use tokio::sync::Notify;
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::command::Command;
 use crate::failures::Failure;
 use crate::hold::Hold;
 use crate::sync::locked;
 
 const SWEEPS_AFTER: usize = 1000;
-/// The system's timers stop while the machine is suspended, so this one checks the clock at least this often.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
 pub(crate) struct Timer {
+    clock: Clock,
     state: Mutex<State>,
     changed: Arc<Notify>,
 }
@@ -70,6 +68,10 @@ impl Ord for Entry {
 }
 
 impl Timer {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, state: Mutex::default(), changed: Arc::default() }
+    }
+
     /// Renews the hold when a third of its lease has passed.
     pub(crate) fn add(self: &Arc<Self>, hold: &Arc<Hold>) {
         self.check_at(hold, hold.renew_at());
@@ -121,11 +123,11 @@ impl Timer {
     fn due(&self) -> (Vec<Entry>, Option<Duration>) {
         let mut state = locked(&self.state);
         let mut due = Vec::new();
-        while state.entries.peek().is_some_and(|entry| entry.at <= now()) {
+        while state.entries.peek().is_some_and(|entry| entry.at <= self.clock.now()) {
             due.extend(state.entries.pop());
         }
         if !due.is_empty() {
-            return (due, Some(now()));
+            return (due, Some(self.clock.now()));
         }
         let next = state.entries.peek().map(|entry| entry.at);
         state.is_running = next.is_some();
@@ -143,25 +145,26 @@ async fn run(timer: Weak<Timer>, changed: Arc<Notify>) {
             timer.check_at(&entry.hold, due.lost_at);
             if due.renews {
                 let timer = Arc::clone(&timer);
-                entry.hold.resources.reach.handle.clone().spawn(renew(timer, entry.hold));
+                entry.hold.resources.reach.clone().spawn(renew(timer, entry.hold));
             }
         }
+        let clock = timer.clock.clone();
         drop(timer);
         let Some(next) = next else { return };
-        let _ = tokio::time::timeout(next.saturating_sub(now()).min(LONGEST_SLEEP), changed.notified()).await;
+        clock.until(next, changed.notified()).await;
     }
 }
 
 async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
     let reach = hold.resources.reach.clone();
-    let (sent, lost_at, lease) = (now(), hold.lost_at(), hold.request.lease);
+    let (sent, lost_at, lease) = (hold.now(), hold.lost_at(), hold.request.lease);
     let timeout = reach.timeout.min(lost_at.saturating_sub(sent) / 2).max(Duration::from_millis(50));
     let Some(extending) = hold.extending(sent, lease) else { return };
     let mut sending = hold.sending(Command::Extend { token: hold.token, lease });
     let mut call = reach.router.call(sending.key(), sending.cmd(), timeout);
     let reply = loop {
         match call.await {
-            Err(Failure::Late(late)) if now() < lost_at => {
+            Err(Failure::Late(late)) if hold.now() < lost_at => {
                 log::warn!("serverlock: the renewal of the lock {} has no reply yet", hold.request.name);
                 if reach.router.passes_late_replies() {
                     break Err(Failure::Late(late)); // the next copy takes another route
@@ -191,7 +194,7 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
             hold.missed(&failure);
             let name = &hold.request.name;
             log::warn!("serverlock: renewing the lock {name} failed; trying again: {}", failure.text());
-            let again = now().saturating_add((lease / 20).max(Duration::from_millis(10)));
+            let again = hold.now().saturating_add((lease / 20).max(Duration::from_millis(10)));
             timer.check_at(&hold, again.min(hold.lost_at()));
             if let Failure::Late(late) = failure {
                 extending.await_late(late);

@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 
 use crate::blocking::Blocking;
 use crate::callbacks::Callbacks;
-use crate::clock::now;
 use crate::connections::Connections;
 use crate::failures::{Failure, Reply, patient};
 use crate::options::{Hooks, Options};
@@ -46,15 +45,16 @@ pub(crate) struct Resources {
 
 impl Resources {
     pub(crate) fn new(handle: Handle, router: Arc<Router>, options: Options) -> Self {
-        let reach = Reach { router, timeout: options.timeout, closed: Arc::default(), handle };
+        let (timeout, clock) = (options.timeout, options.clock);
+        let reach = Reach { router, timeout, closed: Arc::default(), clock, handle };
         Self {
             subscription: Arc::new(Subscription::new(reach.clone())),
             connections: Connections::new(reach.clone()),
             blocking: Arc::new(Blocking::new(reach.clone())),
             sessions: Sessions::new(reach.clone()),
             clock: ServerClock::new(reach.clone()),
+            portable: Portable::new(reach.clock.clone()),
             reach,
-            portable: Portable::new(),
             hooks: options.hooks,
             callbacks: Arc::default(),
             may_use_scripts: options.scripts,
@@ -65,6 +65,10 @@ impl Resources {
             missed_until: AtomicU64::new(0),
             has_warned: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.reach.clock.now()
     }
 
     /// Whether this is a child of the process that created the manager. A child leaves everything alone: connections
@@ -81,8 +85,12 @@ impl Resources {
     /// Whether this caller must probe for the module again now.
     pub(crate) fn asks_for_module(&self) -> bool {
         let until = self.missed_until.load(Ordering::SeqCst);
-        let is_due = now().as_millis() >= u128::from(until);
-        is_due && self.missed_until.compare_exchange(until, next_ask(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let is_due = self.now().as_millis() >= u128::from(until);
+        is_due && self.missed_until.compare_exchange(until, self.next_ask(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    fn next_ask(&self) -> u64 {
+        u64::try_from(self.now().saturating_add(ASK_FOR_MODULE).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Records that the server knows LOCK.*.
@@ -109,7 +117,7 @@ impl Resources {
                 log::warn!("{text}");
             }
         }
-        self.missed_until.store(next_ask(), Ordering::SeqCst);
+        self.missed_until.store(self.next_ask(), Ordering::SeqCst);
         true
     }
 
@@ -121,7 +129,7 @@ impl Resources {
         }
         loop {
             let call = router.call(sending.key(), sending.cmd(), timeout);
-            if let Some(reply) = sending.read(patient(call, until).await) {
+            if let Some(reply) = sending.read(patient(&self.reach.clock, call, until).await) {
                 return reply;
             }
         }
@@ -133,8 +141,4 @@ impl Resources {
         self.blocking.close();
         self.sessions.close();
     }
-}
-
-fn next_ask() -> u64 {
-    u64::try_from(now().saturating_add(ASK_FOR_MODULE).as_millis()).unwrap_or(u64::MAX)
 }

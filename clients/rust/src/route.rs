@@ -1,6 +1,7 @@
 //! Sends commands to the server that has the key. In a cluster it follows MOVED and ASK.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ enum Kind {
     #[cfg(feature = "sentinel")]
     Sentinel(Arc<Asked>),
     Cluster(Arc<[Client]>),
+    #[cfg(feature = "testing")]
+    Memory,
 }
 
 /// Sentinels, asked by one caller at a time, because each further caller would block a thread.
@@ -40,6 +43,8 @@ impl std::fmt::Debug for Kind {
             #[cfg(feature = "sentinel")]
             Self::Sentinel(_) => "Sentinels",
             Self::Cluster(_) => "a cluster",
+            #[cfg(feature = "testing")]
+            Self::Memory => "a server in memory",
         })
     }
 }
@@ -69,6 +74,12 @@ impl Servers {
         Self(Kind::Cluster(clients.into_iter().collect()))
     }
 
+    /// A server in memory, which has no address.
+    #[cfg(feature = "testing")]
+    pub(crate) fn in_memory() -> Self {
+        Self(Kind::Memory)
+    }
+
     fn is_cluster(&self) -> bool {
         matches!(self.0, Kind::Cluster(_))
     }
@@ -86,6 +97,8 @@ impl Servers {
                 let info = first.get_connection_info();
                 Client::open(info.clone().set_addr(placed(info.addr(), address)))
             }
+            #[cfg(feature = "testing")]
+            Kind::Memory => Err((redis::ErrorKind::InvalidClientConfig, "a server in memory has no address").into()),
         }
     }
 
@@ -123,6 +136,9 @@ fn placed(addr: &ConnectionAddr, address: &str) -> ConnectionAddr {
     }
 }
 
+/// A connection being opened.
+pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<Arc<Connection>, Failure>> + Send>>;
+
 /// One server, reached over the application's connections.
 pub(crate) trait Server: Send + Sync {
     /// One exchange, after an ASKING if `is_asking`. A command is sent at most once.
@@ -139,6 +155,10 @@ pub(crate) trait Server: Send + Sync {
     /// How many calls are in flight, and how many wait for a turn.
     fn in_use(&self) -> (usize, usize) {
         (0, 0)
+    }
+    /// Opens a dedicated connection to a server that has no address.
+    fn dial(&self) -> Option<Dialing> {
+        None
     }
     /// A connection on which the calling thread itself blocks, if threads send the calls.
     fn connection(&self, _timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
@@ -290,6 +310,9 @@ impl Router {
 
     /// Opens a connection to the server at that address; without an address, to the only server, or the master.
     pub(crate) async fn dial_at(&self, address: Option<&str>, timeout: Duration) -> Result<Arc<Connection>, Failure> {
+        if let (None, Some(dialing)) = (address, self.only().dial()) {
+            return dialing.await;
+        }
         let client = self.servers.find(address).await?;
         // This runs on a thread of the runtime, because some callers have too small a stack for it.
         match tokio::spawn(async move { Connection::open(&client, timeout).await }).await {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::MutexGuard;
 
-use crate::clock::now;
 use crate::failures::{Failure, ReplyError, field, number, text};
 use crate::reach::Reach;
 use crate::sync::locked;
@@ -58,8 +57,8 @@ impl Estimate {
         self.doubt <= MOST_DOUBT
     }
 
-    fn is_fresh(&self) -> bool {
-        now() < self.asked.saturating_add(VALID_FOR)
+    fn is_fresh(&self, now: Duration) -> bool {
+        now < self.asked.saturating_add(VALID_FOR)
     }
 
     /// What the server's clock shows at a moment of the local clock.
@@ -104,20 +103,21 @@ impl ServerClock {
         }
         let made = self.ask(key).await?;
         if made.is_good() {
-            let known = &mut locked(&self.state).known;
-            known.retain(|_, old| old.is_fresh());
+            let (now, known) = (self.reach.clock.now(), &mut locked(&self.state).known);
+            known.retain(|_, old| old.is_fresh(now));
             known.insert(place.to_vec(), made);
         }
         Ok(made)
     }
 
     fn fresh(&self, place: &[u8]) -> Option<Estimate> {
-        locked(&self.state).known.get(place).copied().filter(Estimate::is_fresh)
+        let now = self.reach.clock.now();
+        locked(&self.state).known.get(place).copied().filter(|found| found.is_fresh(now))
     }
 
     async fn turn(&self) -> Result<MutexGuard<'_, ()>, Failure> {
-        let turn = tokio::time::timeout(self.reach.timeout, self.turn.lock()).await;
-        turn.map_err(|_| Failure::broken("another caller has asked the server, and is waiting for the reply"))
+        let turn = self.reach.clock.timeout(self.reach.timeout, self.turn.lock()).await;
+        turn.ok_or_else(|| Failure::broken("another caller has asked the server, and is waiting for the reply"))
     }
 
     /// Asks twice if the reply is lost or slow.
@@ -133,7 +133,7 @@ impl ServerClock {
                 if failure.is_connection_lost() {
                     let _ = self.reach.router.refresh(self.reach.timeout).await; // the key may have moved
                 }
-                tokio::time::sleep(PAUSE).await;
+                self.reach.clock.sleep(PAUSE).await;
                 self.call(key).await
             }
             Err(failure) => Err(failure),
@@ -143,9 +143,9 @@ impl ServerClock {
     async fn call(&self, key: &[u8]) -> Result<Estimate, Failure> {
         let mut cmd = Cmd::new();
         cmd.arg("TIME");
-        let sent = now();
+        let sent = self.reach.clock.now();
         let reply = self.reach.router.call(key, cmd, self.reach.timeout).await?;
-        Estimate::read(&reply, sent, now())
+        Estimate::read(&reply, sent, self.reach.clock.now())
     }
 
     /// The margin, as currently known.
@@ -154,7 +154,7 @@ impl ServerClock {
     }
 
     fn knows_margin(&self) -> bool {
-        locked(&self.state).margin_asked.is_some_and(|asked| now() < asked.saturating_add(VALID_FOR))
+        locked(&self.state).margin_asked.is_some_and(|asked| self.reach.clock.now() < asked.saturating_add(VALID_FOR))
     }
 
     /// What the server adds to each lease.
@@ -179,7 +179,7 @@ impl ServerClock {
             Err(Failure::Reply(_)) => {}
             Err(_) => return,
         }
-        state.margin_asked = Some(now());
+        state.margin_asked = Some(self.reach.clock.now());
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::clock::tests::advance;
+    use crate::clock::tests::{advance, now};
     use crate::command::shown;
     use crate::engine::Engine;
     use crate::failures::Call;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::Cmd;
 use tokio::sync::Notify;
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::failures::Failure;
 use crate::random::{part_of, random};
@@ -87,17 +87,18 @@ impl Subscription {
 
     /// Waits until the connection is subscribed, or cannot be.
     pub(crate) async fn ready(&self, updates: &Updates, timeout: Duration, cancel: &Signal, closed: &Signal) {
-        let end = now().saturating_add(timeout);
+        let clock = &self.reach.clock;
+        let end = clock.now().saturating_add(timeout);
         loop {
             let (is_up, is_refused) = {
                 let state = locked(&self.state);
                 (state.is_up, state.is_refused)
             };
-            let left = end.saturating_sub(now());
+            let left = end.saturating_sub(clock.now());
             if is_up || is_refused || left.is_zero() || cancel.is_fired() || closed.is_fired() {
                 return;
             }
-            updates.next(left, cancel, closed).await;
+            updates.next(clock, left, cancel, closed).await;
         }
     }
 
@@ -113,7 +114,7 @@ impl Subscription {
         let state = locked(&self.state);
         let spread = if state.by_id.len() > 1 { Duration::from_secs(1) } else { Duration::ZERO };
         for updates in state.by_id.values() {
-            let at = now().saturating_add(part_of(spread));
+            let at = self.reach.clock.now().saturating_add(part_of(spread));
             let mut pending = locked(&updates.state);
             pending.again = pending.again.min(at);
             drop(pending);
@@ -149,7 +150,7 @@ async fn listen(subscription: Arc<Subscription>, key: Vec<u8>) {
             Err(_) => _ = reach.router.refresh(reach.timeout).await,
         }
         subscription.change(|state| (state.is_up, state.connection) = (false, None));
-        let _ = tokio::time::timeout(span, reach.closed.wait()).await;
+        reach.clock.timeout(span, reach.closed.wait()).await;
         span = span.saturating_mul(2).min(LONGEST);
     }
 }
@@ -175,7 +176,7 @@ async fn subscribed(subscription: &Subscription, key: &[u8]) -> Result<Arc<Conne
 /// Returns once the connection has ended. A PING without a reply also ends it.
 async fn watch(reach: &Reach, connection: &Connection) {
     let never = Signal::default();
-    while tokio::time::timeout(PING_EVERY, connection.ended()).await.is_err() {
+    while reach.clock.timeout(PING_EVERY, connection.ended()).await.is_none() {
         let mut ping = Cmd::new();
         ping.arg("PING");
         if connection.call(&ping, reach.timeout, &never).await.is_err() {
@@ -211,12 +212,12 @@ impl Updates {
     }
 
     /// The next message; empty after the time-out, or if the caller or the manager is done or the connection changes.
-    pub(crate) async fn next(&self, timeout: Duration, cancel: &Signal, closed: &Signal) -> String {
+    pub(crate) async fn next(&self, clock: &Clock, timeout: Duration, cancel: &Signal, closed: &Signal) -> String {
         if let Some(kind) = self.take() {
             return kind;
         }
         let over = first(self.changed.notified(), first(cancel.wait(), closed.wait()));
-        let _ = tokio::time::timeout(timeout, over).await;
+        clock.timeout(timeout, over).await;
         self.take().unwrap_or_default()
     }
 
@@ -234,8 +235,8 @@ mod tests {
     async fn a_message_reaches_only_the_attempt_that_it_names() {
         let servers = Servers::from(redis::Client::open("redis://localhost").unwrap());
         let router = Arc::new(Router::new(servers, Box::new(|_| unreachable!("nothing is sent"))));
-        let (closed, handle) = (Arc::default(), tokio::runtime::Handle::current());
-        let subscription = Subscription::new(Reach { router, timeout: Duration::ZERO, closed, handle });
+        let (closed, clock, handle) = (Arc::default(), Clock::default(), tokio::runtime::Handle::current());
+        let subscription = Subscription::new(Reach { router, timeout: Duration::ZERO, closed, clock, handle });
         let updates = |id| {
             let pending = Pending { kinds: VecDeque::new(), again: Duration::MAX };
             let updates = Arc::new(Updates { state: Mutex::new(pending), changed: Notify::new() });

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::attempt::{Asked, Attempt};
 use crate::blocking::Blocking;
-use crate::clock::now;
 use crate::command::Command;
 use crate::failures::{Failure, number, patient};
 use crate::hold::Grant;
@@ -105,7 +104,7 @@ impl Attempt {
 
     /// Returns when it is time to send a copy, with the message that caused it, if there is one.
     async fn await_message(&mut self, updates: &Updates) -> Result<String, Failure> {
-        let asked = now();
+        let asked = self.now();
         loop {
             self.over()?;
             if self.resources.subscription.is_refused() {
@@ -114,12 +113,13 @@ impl Attempt {
             let is_up = self.resources.subscription.is_up();
             let asks_again = self.asks_again.unwrap_or(RESEND);
             let span = if is_up { asks_again } else { asks_again.min(RESEND_DOWN) };
-            let time = now();
+            let time = self.now();
             let left = asked.saturating_add(span).min(updates.again_at()).saturating_sub(time).min(self.left());
             if left.is_zero() {
                 return Ok(String::new());
             }
-            let kind = updates.next(left, &self.cancel, &self.resources.reach.closed).await;
+            let reach = &self.resources.reach;
+            let kind = updates.next(&reach.clock, left, &self.cancel, &reach.closed).await;
             match kind.as_str() {
                 "" => {}
                 "cancelled" => {
@@ -211,11 +211,7 @@ impl Attempt {
         let act: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
             let Some(resources) = resources.upgrade() else { return };
             let request = Arc::clone(&request);
-            resources
-                .reach
-                .handle
-                .clone()
-                .spawn(async move { resources.cancel(&request, id, false, true, false).await });
+            resources.reach.clone().spawn(async move { resources.cancel(&request, id, false, true, false).await });
         });
         let (cancel, resources) = (Arc::clone(&self.cancel), Arc::clone(&self.resources));
         let _cancel = cancel.when_fired(&act);
@@ -230,7 +226,7 @@ impl Attempt {
             _ => PIECE,
         };
         let span = self.left().min(longest).max(Duration::from_millis(1));
-        let began = now();
+        let began = self.now();
         let asked = self.ask(span, None, span.saturating_add(self.resources.reach.timeout)).await?;
         if matches!(asked, Asked::Moved) {
             return Ok(Piece::Moved);
@@ -242,19 +238,19 @@ impl Attempt {
         if let Asked::Granted(grant) = asked {
             return Ok(Piece::Granted(grant));
         }
-        let is_early = now().saturating_add(SLACK) < began.saturating_add(span) && self.left() > SLACK;
+        let is_early = self.now().saturating_add(SLACK) < began.saturating_add(span) && self.left() > SLACK;
         Ok(if is_early { Piece::Cancelled } else { Piece::Over })
     }
 
     /// The grant may be as old as the call. If the call took long, an EXTEND starts a new lease. Returns whether the
     /// lock is still held.
     async fn count_anew(&mut self, grant: &mut Grant) -> Result<bool, Failure> {
-        while now() >= grant.sent.saturating_add(self.request.lease / 3) {
-            let sent = now();
+        while self.now() >= grant.sent.saturating_add(self.request.lease / 3) {
+            let sent = self.now();
             let command = Command::Extend { token: grant.token, lease: self.request.lease };
             let (reach, cmd) = (&self.resources.reach, command.words(&self.request));
             let call = reach.router.call(self.request.key(), cmd, reach.timeout);
-            match patient(call, sent.saturating_add(self.resources.reach.timeout)).await {
+            match patient(&reach.clock, call, sent.saturating_add(reach.timeout)).await {
                 Ok(reply) => {
                     grant.sent = sent;
                     return Ok(number(&reply) == Some(1));

@@ -62,7 +62,7 @@ fn files(folder: &Path, from: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Creates a user's project, with the README's line for threads and also the tokio feature.
+/// Creates a user's project, with the README's line for threads and also the features tokio and testing.
 fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let folder = kept().join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -74,7 +74,7 @@ fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let redis = "redis = \"1.8\"";
     assert!(lines.contains(redis), "{lines}");
     let lines = lines.replace(redis, "redis = { version = \"1.8\", features = [\"bb8\", \"r2d2\"] }");
-    let lines = lines.replace(threads, "serverlock = { version = \"1.0\", features = [\"tokio\"] }");
+    let lines = lines.replace(threads, "serverlock = { version = \"1.0\", features = [\"testing\", \"tokio\"] }");
     let tokio = "tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }";
     let manifest = format!(
         "[package]\nname = {name:?}\nedition = \"2024\"\n\n{lines}{tokio}\n{more}\n\n\
@@ -106,10 +106,10 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     let folder = project("examples", &unpacked, more);
     let write = |name: &str, source: String| fs::write(folder.join("src/bin").join(name), source).unwrap();
     let examples = blocks("rust");
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for (number, example) in examples.iter().enumerate() {
         let source = example.replace("localhost:6379", &at);
-        assert_ne!(source, *example);
+        assert_eq!(source == *example, example.contains("testing"));
         write(&format!("example{number}.rs"), source);
     }
     let report = REPORT.replace("//localhost", &format!("//{at}")).replace("0..10", "0..1");
@@ -141,6 +141,7 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     assert_eq!(server.info("nightly report", "state"), "held");
 
     assert_eq!(says("example3"), "");
+    assert_eq!(says("example4"), "");
     assert!(server.is_free("report"));
 
     assert_eq!(says("before"), "foreign\n");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use serde_json::json;
 use serverlock::aio::{Held, Leader, Lock, Locks, Once, Session};
+use serverlock::testing::aio::Server;
 use serverlock::{Error, Term, Watch};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -67,6 +68,9 @@ type Ordered = (Order, oneshot::Sender<Answer>);
 struct Player {
     connections: Mutex<HashMap<String, Option<ConnectionManager>>>,
     locks: Mutex<HashMap<String, Locks>>,
+    /// The servers in memory, by name and by manager.
+    servers: Mutex<HashMap<String, Server>>,
+    servers_of: Mutex<HashMap<String, Server>>,
     objects: Mutex<HashMap<String, Lock>>,
     holds: Mutex<HashMap<String, Known>>,
     scopes: Mutex<HashMap<String, (Watch, mpsc::UnboundedSender<Ordered>)>>,
@@ -82,6 +86,10 @@ impl Player {
             "close" => {
                 named(&self.locks, &order.text("manager"))?.close();
                 Ok(json!({}))
+            }
+            "raw" if locked(&self.servers_of).contains_key(&order.text("manager")) => {
+                let server = named(&self.servers_of, &order.text("manager"))?;
+                Ok(json!({"reply": plain(&server.call(&order.command()).map_err(cannot)?)}))
             }
             "raw" => {
                 let connection = named(&self.connections, &order.text("manager"))?;
@@ -114,6 +122,7 @@ impl Player {
                 };
                 ordered(order, &sender).await
             }
+            "advance" | "expire" | "lose" | "refuse" | "allow" => self.in_memory(order).await,
             "cancel" => {
                 if let Some(cancel) = locked(&self.pending).get(&order.get("of").to_string()) {
                     cancel.notify_one();
@@ -126,11 +135,7 @@ impl Player {
             }
             "lead" | "resign" | "stop" | "observe" => self.lead(order),
             "check" | "left" => {
-                let watch = if order.has("scope") {
-                    named(&self.scopes, &order.text("scope"))?.0
-                } else {
-                    named(&self.holds, &order.text("hold"))?.watch
-                };
+                let watch = self.watch(order)?;
                 if order.text("do") == "check" {
                     watch.check()?;
                 }
@@ -138,6 +143,27 @@ impl Player {
             }
             _ => self.with_held(order).await,
         }
+    }
+
+    /// The hold or the scope of an order.
+    fn watch(&self, order: &Order) -> Result<Watch, Failure> {
+        if order.has("scope") {
+            return Ok(named(&self.scopes, &order.text("scope"))?.0);
+        }
+        Ok(named(&self.holds, &order.text("hold"))?.watch)
+    }
+
+    /// An order for a server in memory.
+    async fn in_memory(&self, order: &Order) -> Answer {
+        let server = named(&self.servers, &order.text("name"))?;
+        match order.text("do").as_str() {
+            "advance" => server.clock().advance(order.span("ms")?).await,
+            "expire" => server.expire(order.key()?).await,
+            "lose" => server.lose(&self.watch(order)?).await,
+            "refuse" => server.refuse(order.key()?).await,
+            _ => server.allow(order.key()?),
+        }
+        Ok(json!({}))
     }
 
     /// Keeps the acquired lock, if it has a name.
@@ -213,6 +239,13 @@ impl Player {
 
     fn open(&self, order: &Order) -> Answer {
         let (name, options) = (order.text("manager"), order.options()?);
+        if order.get("at").get("kind").and_then(serde_json::Value::as_str) == Some("memory") {
+            let of = order.get("at").get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
+            let server = locked(&self.servers).entry(of.to_owned()).or_default().clone();
+            locked(&self.locks).insert(name.clone(), server.locks_with_options(options));
+            locked(&self.servers_of).insert(name, server);
+            return Ok(json!({}));
+        }
         let (connection, locks) = match Place::of(order)? {
             Place::One(client) => {
                 // The locks have their own time-outs.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use serverlock::testing::Server;
 use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Once, Session, Watch};
 
 use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, once_of, plain};
@@ -54,6 +55,9 @@ type Ordered = (Order, Sender<Answer>);
 struct Player {
     connections: Mutex<HashMap<String, Option<Connections>>>,
     locks: Mutex<HashMap<String, Locks>>,
+    /// The servers in memory, by name and by manager.
+    servers: Mutex<HashMap<String, Server>>,
+    servers_of: Mutex<HashMap<String, Server>>,
     objects: Mutex<HashMap<String, Lock>>,
     holds: Mutex<HashMap<String, Known>>,
     scopes: Mutex<HashMap<String, (Watch, Sender<Ordered>)>>,
@@ -69,6 +73,10 @@ impl Player {
             "close" => {
                 named(&self.locks, &order.text("manager"))?.close();
                 Ok(json!({}))
+            }
+            "raw" if locked(&self.servers_of).contains_key(&order.text("manager")) => {
+                let server = named(&self.servers_of, &order.text("manager"))?;
+                Ok(json!({"reply": plain(&server.call(&order.command()).map_err(cannot)?)}))
             }
             "raw" => {
                 let connections = named(&self.connections, &order.text("manager"))?.ok_or_else(|| cannot("raw"))?;
@@ -100,6 +108,7 @@ impl Player {
                 };
                 ordered(order, &sender)
             }
+            "advance" | "expire" | "lose" | "refuse" | "allow" => self.in_memory(order),
             "cancel" => {
                 if let Some(cancel) = locked(&self.pending).get(&order.get("of").to_string()) {
                     cancel.cancel();
@@ -112,11 +121,7 @@ impl Player {
             }
             "lead" | "resign" | "stop" | "observe" => self.lead(order),
             "check" | "left" => {
-                let watch = if order.has("scope") {
-                    named(&self.scopes, &order.text("scope"))?.0
-                } else {
-                    named(&self.holds, &order.text("hold"))?.watch
-                };
+                let watch = self.watch(order)?;
                 if order.text("do") == "check" {
                     watch.check()?;
                 }
@@ -124,6 +129,27 @@ impl Player {
             }
             _ => self.with_held(order),
         }
+    }
+
+    /// The hold or the scope of an order.
+    fn watch(&self, order: &Order) -> Result<Watch, Failure> {
+        if order.has("scope") {
+            return Ok(named(&self.scopes, &order.text("scope"))?.0);
+        }
+        Ok(named(&self.holds, &order.text("hold"))?.watch)
+    }
+
+    /// An order for a server in memory.
+    fn in_memory(&self, order: &Order) -> Answer {
+        let server = named(&self.servers, &order.text("name"))?;
+        match order.text("do").as_str() {
+            "advance" => server.clock().advance(order.span("ms")?),
+            "expire" => server.expire(order.key()?),
+            "lose" => server.lose(&self.watch(order)?),
+            "refuse" => server.refuse(order.key()?),
+            _ => server.allow(order.key()?),
+        }
+        Ok(json!({}))
     }
 
     /// Keeps the acquired lock, if it has a name.
@@ -199,6 +225,13 @@ impl Player {
 
     fn open(&self, order: &Order) -> Answer {
         let (name, options) = (order.text("manager"), order.options()?);
+        if order.get("at").get("kind").and_then(serde_json::Value::as_str) == Some("memory") {
+            let of = order.get("at").get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
+            let server = locked(&self.servers).entry(of.to_owned()).or_default().clone();
+            locked(&self.locks).insert(name.clone(), server.locks_with_options(options));
+            locked(&self.servers_of).insert(name, server);
+            return Ok(json!({}));
+        }
         let (connections, locks) = match Place::of(order)? {
             Place::One(client) => {
                 let connections = Connections::new(*client);

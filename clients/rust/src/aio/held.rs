@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue};
-use tokio::runtime::Handle;
 
 use super::Work;
 use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::{Ended, Hold, Part};
+use crate::reach::Reach;
 
 /// A held lock, until it is released, dropped or lost. A grant has a second `Held` only if it was acquired again, with
 /// [`reentrant`](super::Lock::reentrant). Dropping it releases the lock in the background; if the runtime ends first,
@@ -50,8 +50,8 @@ impl Held {
     pub async fn release(mut self) -> Result<(), Error> {
         let Some(ended) = self.end()? else { return Ok(()) };
         let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
-        let handle = self.owner.engine.handle().clone();
-        to_the_end(handle, Box::pin(async move { owner.engine.release(&hold, ended).await })).await
+        let reach = self.owner.engine.reach().clone();
+        to_the_end(reach, Box::pin(async move { owner.engine.release(&hold, ended).await })).await
     }
 
     /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
@@ -91,14 +91,14 @@ impl Drop for Held {
 }
 
 /// Ends a hold. This continues in the background if its future is dropped.
-pub(super) async fn to_the_end(handle: Handle, work: Work<Result<(), Error>>) -> Result<(), Error> {
-    let mut ending = Ending { work: Some(work), handle };
+pub(super) async fn to_the_end(reach: Reach, work: Work<Result<(), Error>>) -> Result<(), Error> {
+    let mut ending = Ending { work: Some(work), reach };
     std::future::poll_fn(move |context| ending.poll(context)).await
 }
 
 struct Ending {
     work: Option<Work<Result<(), Error>>>,
-    handle: Handle,
+    reach: Reach,
 }
 
 impl Ending {
@@ -115,7 +115,7 @@ impl Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.handle.spawn(work);
+            self.reach.spawn(work);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Leader {
                 log::debug!("serverlock: {error}");
             }
             if has_resigned {
-                self.campaign.pause(request).await;
+                self.campaign.pause(&engine.resources.reach.clock, request).await;
             }
         }
     }
@@ -90,17 +90,14 @@ impl Leader {
     /// sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
-        Observer {
-            looks: Looks::new(&self.lock.owner.engine, &self.lock.request),
-            _owner: Arc::clone(&self.lock.owner),
-        }
+        Observer { looks: Looks::new(&self.lock.owner.engine, &self.lock.request), owner: Arc::clone(&self.lock.owner) }
     }
 }
 
 /// Yields the current leader.
 pub struct Observer {
     looks: Looks,
-    _owner: Arc<Owner>,
+    owner: Arc<Owner>,
 }
 
 impl fmt::Debug for Observer {
@@ -112,6 +109,7 @@ impl fmt::Debug for Observer {
 impl Observer {
     /// The next change: `Some(None)` when nobody leads, `None` when the locks are closed.
     pub async fn next(&mut self) -> Option<Option<Leadership>> {
-        self.looks.next().await
+        let clock = self.owner.engine.reach().clock.clone();
+        clock.followed(self.looks.next()).await
     }
 }

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::runtime::Handle;
-
 use super::Work;
 use super::held::Held;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::following::Following;
 use crate::held::Owner;
 use crate::options::lock_options;
+use crate::reach::Reach;
 use crate::request::Request;
 use crate::scopes::{again, of_task};
 use crate::sync::{First, Signal, first};
@@ -97,13 +97,15 @@ impl Lock {
 pub(super) struct Attempted<T: Send + 'static> {
     attempt: Option<Work<T>>,
     cancel: Arc<Signal>,
-    handle: Handle,
+    reach: Reach,
+    calling: Following,
     has_begun: bool,
 }
 
 impl<T: Send + 'static> Attempted<T> {
     pub(super) fn new(engine: &Engine, cancel: Arc<Signal>, attempt: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { attempt: Some(Box::pin(attempt)), cancel, handle: engine.handle().clone(), has_begun: false }
+        let reach = engine.reach().clone();
+        Self { attempt: Some(Box::pin(attempt)), cancel, calling: reach.clock.calling(), reach, has_begun: false }
     }
 }
 
@@ -111,11 +113,12 @@ impl<T: Send + 'static> Future for Attempted<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.has_begun = true;
-        let Some(attempt) = &mut self.attempt else { return Poll::Pending };
-        let done = attempt.as_mut().poll(context);
+        let this = &mut *self;
+        this.has_begun = true;
+        let Some(attempt) = &mut this.attempt else { return Poll::Pending };
+        let done = this.calling.poll(attempt.as_mut(), context);
         if done.is_ready() {
-            self.attempt = None;
+            this.attempt = None;
         }
         done
     }
@@ -125,7 +128,7 @@ impl<T: Send + 'static> Drop for Attempted<T> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take().filter(|_| self.has_begun) {
             self.cancel.fire();
-            self.handle.spawn(attempt); // a grant that still arrives is dropped, which releases the lock
+            self.reach.spawn(attempt); // a grant that still arrives is dropped, which releases the lock
         }
     }
 }

@@ -96,7 +96,7 @@ impl Locks {
         Self::build(servers, options, Box::new(opens))
     }
 
-    fn build(servers: Servers, options: Options, opens: Opens) -> Self {
+    pub(crate) fn build(servers: Servers, options: Options, opens: Opens) -> Self {
         let router = Arc::new(Router::new(servers, opens));
         Self { owner: Arc::new(Owner { engine: Engine::new(Handle::current(), router, options) }) }
     }

@@ -113,9 +113,9 @@ impl HeldOnce {
     held_once_methods!();
 
     async fn finish(self) -> Result<(), Error> {
-        let handle = self.held.owner.engine.handle().clone();
+        let reach = self.held.owner.engine.reach().clone();
         // The work owns the hold: dropped any earlier, it would release the lock.
         let work = async move { finish(&self.held.owner.engine, &self.held.hold, self.run.clone()).await };
-        to_the_end(handle, Box::pin(work)).await
+        to_the_end(reach, Box::pin(work)).await
     }
 }

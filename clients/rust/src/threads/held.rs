@@ -60,7 +60,7 @@ impl Held {
     }
 
     fn release_now(&self, ended: Ended) -> Result<(), Error> {
-        block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended))
+        block_on(self.owner.engine.reach(), self.owner.engine.release(&self.hold, ended))
     }
 
     /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
@@ -68,7 +68,7 @@ impl Held {
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or an error if the server did not reply.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        block_on(self.owner.engine.handle(), self.owner.engine.extend(&self.hold, lease))
+        block_on(self.owner.engine.reach(), self.owner.engine.extend(&self.hold, lease))
     }
 
     /// Asks the server whether the lock is held, and returns the remaining time.
@@ -76,7 +76,7 @@ impl Held {
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), or an error if the server did not reply.
     pub fn verify(&self) -> Result<Duration, Error> {
-        block_on(self.owner.engine.handle(), self.owner.engine.verify(&self.hold))
+        block_on(self.owner.engine.reach(), self.owner.engine.verify(&self.hold))
     }
 
     /// Runs one command on the lock's server, but only if the lock is held there at that moment. The command's
@@ -86,7 +86,7 @@ impl Held {
     /// [`Lost`](crate::Kind::Lost), the command's error as [`Argument`](crate::Kind::Argument), or an error if the
     /// server did not reply.
     pub fn fenced<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        let value = block_on(self.owner.engine.handle(), self.owner.engine.fenced(&self.hold, command))?;
+        let value = block_on(self.owner.engine.reach(), self.owner.engine.fenced(&self.hold, command))?;
         self.hold.converted(value)
     }
 }

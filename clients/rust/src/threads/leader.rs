@@ -51,8 +51,8 @@ impl Leader {
     /// Errors that no retry can fix: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
     pub fn run(&self, mut lead: impl FnMut(&Term)) -> Result<(), Error> {
         let (owner, request) = (&self.lock.owner, &self.lock.request);
-        let handle = owner.engine.handle();
-        while let Some(hold) = block_on(handle, self.campaign.elected(&owner.engine, request))? {
+        let reach = owner.engine.reach();
+        while let Some(hold) = block_on(reach, self.campaign.elected(&owner.engine, request))? {
             let held = Held::new(hold, Arc::clone(owner));
             let term = self.campaign.begin(&held.hold);
             lead(&term);
@@ -62,7 +62,7 @@ impl Leader {
                 log::debug!("serverlock: {error}");
             }
             if has_resigned {
-                block_on(handle, self.campaign.pause(request));
+                block_on(reach, self.campaign.pause(&reach.clock, request));
             }
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Leader {
 
     /// Waits until a term has ended.
     pub fn wait(&self, term: &Term) {
-        block_on(self.lock.owner.engine.handle(), term.over());
+        block_on(self.lock.owner.engine.reach(), term.over());
     }
 
     /// The token while this process leads.
@@ -113,6 +113,6 @@ impl Iterator for Observer {
     type Item = Option<Leadership>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        block_on(self.owner.engine.handle(), self.looks.next())
+        block_on(self.owner.engine.reach(), self.looks.next())
     }
 }

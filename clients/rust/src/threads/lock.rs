@@ -63,7 +63,7 @@ impl Lock {
             return Ok((Held::new(hold, owner), false));
         }
         let attempt = engine.acquire(Arc::clone(&self.request), Arc::clone(&cancel.0));
-        Ok((Held::new(block_on(engine.handle(), attempt)?, owner), true))
+        Ok((Held::new(block_on(engine.reach(), attempt)?, owner), true))
     }
 
     /// Runs the work while the lock is held, then releases the lock. Rust cannot stop a thread from outside: longer

@@ -92,7 +92,7 @@ impl Locks {
         Self::build(servers, options, Box::new(move |_| Arc::clone(&theirs)))
     }
 
-    fn build(servers: Servers, options: Options, opens: Opens) -> Self {
+    pub(crate) fn build(servers: Servers, options: Options, opens: Opens) -> Self {
         let router = Arc::new(Router::new(servers, opens));
         #[allow(clippy::expect_used)] // documented, and what std::thread::spawn does
         let handle = runtime::handle().expect("a thread can be started");

@@ -76,7 +76,7 @@ impl Once {
         let engine = &self.owner.engine;
         again(engine, &self.request, &cancel.0)?;
         let schedule = Schedule { request: Arc::clone(&self.request), period: self.period, reruns: self.reruns };
-        let begun = block_on(engine.handle(), begin(engine, schedule, Arc::clone(&cancel.0)))?;
+        let begun = block_on(engine.reach(), begin(engine, schedule, Arc::clone(&cancel.0)))?;
         Ok(begun.map(|(hold, run)| HeldOnce { held: Held::new(hold, Arc::clone(&self.owner)), run }))
     }
 }
@@ -101,6 +101,6 @@ impl HeldOnce {
 
     fn finish(self) -> Result<(), Error> {
         let engine = &self.held.owner.engine;
-        block_on(engine.handle(), finish(engine, &self.held.hold, self.run.clone()))
+        block_on(engine.reach(), finish(engine, &self.held.hold, self.run.clone()))
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::reach::Reach;
 use crate::sync::locked;
 
 /// How long a thread that made a call is kept for the next call.
@@ -56,19 +57,19 @@ impl Wake for Unpark {
 
 /// Runs a future on this thread. Unlike the runtime's own function, it also works within another runtime, where it
 /// blocks like any blocking call.
-pub(crate) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(reach: &Reach, future: F) -> F::Output {
     struct Back(bool);
     impl Drop for Back {
         fn drop(&mut self) {
             IS_CALLER.set(self.0);
         }
     }
-    let _runtime = handle.enter();
+    let (_runtime, calling) = (reach.handle.enter(), reach.clock.calling());
     let _back = Back(IS_CALLER.replace(true));
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
     loop {
-        match future.as_mut().poll(&mut context) {
+        match calling.poll(future.as_mut(), &mut context) {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park(),
         }

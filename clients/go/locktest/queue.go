@@ -54,6 +54,7 @@ func (s *Server) acquire(c *conn, r *request) (any, error) {
 		return nil, nil
 	}
 	w.isWaiting = true
+	s.awaitExpiry(blocker)
 	w.timer = s.Clock.at(r.wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -110,6 +110,21 @@ def an_expired_lease_passes_the_lock_on(world):
     assert waiter.do("release", hold="w")["held"] is True
 
 
+@scenario("memory", "background", rules="M2 M3 M7")
+@in_both
+def a_waiter_gets_a_lock_as_soon_as_its_lease_has_ended(world):
+    holder, waiter = world.process(), world.process()
+    lease = world.ms(3123)
+    token = holder.do("acquire", hold="h", key="report", lease_ms=lease, max_hold_ms=1)["token"]
+    pending = waiter.begin("acquire", hold="w", key="report", lease_ms=LONG, wait_ms=LONG, details=True)
+    world.waits("report")
+    world.advance(lease + 5000)
+    before = pending.get()["predecessor"]
+    # A waiter that only notices when it asks again is later: it asks every 5 s, or waits in pieces of 2 s.
+    assert before["token"] == token and before["overdue_ms"] < 1000, before
+    assert waiter.do("release", hold="w")["held"] is True
+
+
 @scenario("memory", rules="M4 M7")
 @in_both
 def only_an_expired_lock_can_be_recovered(world):

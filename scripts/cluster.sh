@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts a cluster with the module on this machine, three masters and three replicas, in the foreground: `make cluster`.
-# `make cluster PORT=7100` names the first of its ports. The line "cluster ready: PORT ..." says that it is ready.
+# `make cluster PORT=7100` sets the first of its ports. The line "cluster ready: PORT ..." says that it is ready.
 # However it ends, by Ctrl-C or otherwise, it stops its servers and removes their data.
 #
 # From the environment:
@@ -25,9 +25,9 @@ fail() {
     exit 1
 }
 case $port in
-*[!0-9]* | "") fail "PORT is a number, not '$port'" ;;
+*[!0-9]* | "") fail "PORT must be a number, not '$port'" ;;
 esac
-if [ "$port" -lt 1024 ] || [ "$port" -gt 55530 ]; then fail "PORT is between 1024 and 55530, not $port"; fi
+if [ "$port" -lt 1024 ] || [ "$port" -gt 55530 ]; then fail "PORT must be between 1024 and 55530, not $port"; fi
 [ -e "$module" ] || fail "$module is not there: make build"
 ports=$(seq "$port" $((port + 5)))
 
@@ -94,7 +94,7 @@ until_all() {
         tries=0
         until "$1" "$node"; do
             kill -0 "$(cat "$dir/$node/pid")" 2>/dev/null ||
-                fail "the server on port $node ended: $(tail -n 20 "$dir/$node/out" "$dir/$node/log" 2>&1)"
+                fail "the server on port $node exited: $(tail -n 20 "$dir/$node/out" "$dir/$node/log" 2>&1)"
             tries=$((tries + 1))
             [ $tries -lt 600 ] || fail "$1: not within a minute on port $node: $(tail -n 20 "$dir/$node/log")"
             sleep 0.1

@@ -9,7 +9,7 @@ module=${CARGO_TARGET_DIR:-$PWD/target}/release/libredis_lock.so
 
 case $port in
 *[!0-9]* | "")
-    echo "run: PORT is a number, not '$port'" >&2
+    echo "run: PORT must be a number, not '$port'" >&2
     exit 2
     ;;
 esac

@@ -35,7 +35,7 @@ fail() {
     exit 1
 }
 case $first in
-*[!0-9]* | "") fail "PORT is a number, not '$first'" ;;
+*[!0-9]* | "") fail "PORT must be a number, not '$first'" ;;
 esac
 [ -f "$module" ] || fail "there is no $module: make build"
 case $module in

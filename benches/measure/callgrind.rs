@@ -1,4 +1,4 @@
-//! A server under callgrind: its instructions are counted only during given work.
+//! A server under callgrind: its instructions are counted only while a given piece of work runs.
 
 use super::state::State;
 use std::fs;
@@ -25,7 +25,7 @@ impl Drop for Dir {
 }
 
 impl Callgrind {
-    /// Starts a server in that state under callgrind.
+    /// Starts a server in the given state under callgrind.
     ///
     /// # Errors
     /// Says why it cannot start: for example, no valgrind on this machine.
@@ -33,7 +33,7 @@ impl Callgrind {
         let options = state.options(options);
         let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
         valgrind.map_err(|error| format!("valgrind cannot be run: {error}"))?;
-        // Cargo compiles benchmarks as tests, whose servers are ended after ten minutes.
+        // Cargo compiles benchmarks as tests, whose servers are killed after ten minutes.
         watch::allow(Duration::from_secs(3_600));
         let dir = Dir(temp_dir());
         let script = dir.0.join("server");
@@ -53,7 +53,7 @@ impl Callgrind {
         if state == State::NoSink {
             until_no_sink_is_found(&mut conn);
         }
-        // In this slow motion the server's periodic work would weigh fifty times as much. Servers without this
+        // At this slow speed, the server's periodic work would count for fifty times as much. Servers without this
         // subcommand keep doing it.
         conn.execute(&["DEBUG", "PAUSE-CRON", "1"]);
         Ok(Self { server, dumps: 0, dir })

@@ -37,7 +37,7 @@ const LINES: [&CStr; 34] = [
     c"MRELEASE <numkeys> <key> [<key> ...] <token>",
     c"    Release these locks. Return how many that grant still held.",
     c"INFO <key> [FULL]",
-    c"    Return who holds the lock, since when and for how long; with FULL, who waits.",
+    c"    Return who holds the lock, since when and for how long; with FULL, who is waiting.",
     c"TOP [COUNT <n>] [BY waiters|wait|held]",
     c"    Return the locks of this server with the longest queues, the longest waits, or held longest.",
     c"SCAN <cursor> [MATCH <pattern>] [COUNT <n>] [STATE held|expired|foreign] [CLIENT <id>]",

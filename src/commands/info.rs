@@ -46,7 +46,7 @@ pub struct Info;
 impl Command for Info {
     const DOC: &'static Doc = &Doc {
         name: c"lock.info",
-        summary: c"Returns who holds the lock, since when, for how long, and who waits.",
+        summary: c"Returns who holds the lock, since when, for how long, and who is waiting.",
         complexity: c"O(1); with FULL O(N) in the waiters and holders shown",
         arity: -2,
         flags: Flags::ReadSlow,

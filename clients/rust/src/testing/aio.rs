@@ -166,8 +166,8 @@ impl Clock {
         self.core.time()
     }
 
-    /// Moves the clock. All that falls due meanwhile happens in the order of its time: renewals, the ends of leases and
-    /// of waits, and what they cause. Dropping this future stops the clock where it is.
+    /// Moves the clock. Everything that falls due in the meantime happens in chronological order: renewals, the ends of
+    /// leases and of waits, and what they cause. Dropping this future stops the clock where it is.
     pub async fn advance(&self, span: Duration) {
         self.core.moved.settled(false).await;
         let end = self.core.end_of(span);

@@ -146,8 +146,8 @@ impl Clock {
         self.core.time()
     }
 
-    /// Moves the clock. All that falls due meanwhile happens in the order of its time: renewals, the ends of leases and
-    /// of waits, and what they cause.
+    /// Moves the clock. Everything that falls due in the meantime happens in chronological order: renewals, the ends of
+    /// leases and of waits, and what they cause.
     pub fn advance(&self, span: Duration) {
         self.core.moved.settle(false);
         let end = self.core.end_of(span);

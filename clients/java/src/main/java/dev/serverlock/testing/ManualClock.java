@@ -38,15 +38,15 @@ public final class ManualClock {
     }
 
     /**
-     * Moves the clock, and carries out everything that falls due on the way, in the order of its time: renewals, the
+     * Moves the clock, and carries out everything that falls due on the way, in chronological order: renewals, the
      * ends of leases and of waits, and what the code under test does about them. Returns once all threads that have
-     * called a method of Locks wait again, or have ended. A thread that computes for ten seconds is not waited for.
+     * called a method of Locks wait again, or have ended. A thread that is busy for ten seconds is not waited for.
      *
      * @param span zero or more
      */
     public void advance(Duration span) {
         if (span.isNegative()) {
-            throw new IllegalArgumentException("a clock does not go back: " + span);
+            throw new IllegalArgumentException("a clock cannot go backwards: " + span);
         }
         moving.lock();
         try {

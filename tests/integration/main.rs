@@ -12,6 +12,7 @@ mod complaints;
 mod deadlock;
 mod demo;
 mod descriptions;
+mod disk;
 mod documents;
 mod events;
 mod examples;

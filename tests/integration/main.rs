@@ -20,6 +20,7 @@ mod factory;
 mod fairness;
 mod figures;
 mod fleet;
+mod full;
 mod guards;
 mod holders;
 mod hostile;

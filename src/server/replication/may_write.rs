@@ -6,7 +6,8 @@ use crate::server::state::module;
 use redis_module::raw;
 
 /// Whether the server lets a module write now, outside a command. It does not on a replica, while the server is
-/// loading, paused or failing over, or with too few good replicas.
+/// loading, paused or failing over, or with too few good replicas. While the server cannot write its AOF or its
+/// snapshots, it refuses the writes of clients, so nobody could claim, extend or release what the module granted.
 pub fn may_write(context: &Context) -> bool {
     let never = raw::REDISMODULE_CTX_FLAGS_SLAVE
         | raw::REDISMODULE_CTX_FLAGS_READONLY
@@ -14,7 +15,20 @@ pub fn may_write(context: &Context) -> bool {
         | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
     // SAFETY: takes nothing, returns whether clients are paused.
     let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
-    !is_paused && !context.has_flags(never) && has_good_replicas(context)
+    !is_paused && !context.has_flags(never) && has_good_replicas(context) && !is_disk_failing(context)
+}
+
+/// Whether the server refuses writes with MISCONF. Only a server with an AOF or save points does.
+fn is_disk_failing(context: &Context) -> bool {
+    let (appends, saves) =
+        (context.has_flags(raw::REDISMODULE_CTX_FLAGS_AOF), context.has_flags(raw::REDISMODULE_CTX_FLAGS_RDB));
+    if !appends && !saves {
+        return false;
+    }
+    let Some(info) = context.server_section(c"persistence") else { return false };
+    let failed = |field| info.field(field).is_some_and(|status| status.trim() == "err");
+    let stops = || context.config(c"stop-writes-on-bgsave-error").is_some_and(|setting| setting == "yes");
+    appends && failed(c"aof_last_write_status") || saves && failed(c"rdb_last_bgsave_status") && stops()
 }
 
 /// Whether there are as many good replicas as `min-replicas-to-write` requires.

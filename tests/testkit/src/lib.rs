@@ -14,6 +14,7 @@ pub mod clock;
 pub mod cluster;
 mod conn;
 pub mod dice;
+pub mod disk;
 pub mod install;
 mod iterations;
 pub mod program;

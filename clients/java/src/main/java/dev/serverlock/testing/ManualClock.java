@@ -38,9 +38,9 @@ public final class ManualClock {
     }
 
     /**
-     * Moves the clock, and carries out everything that falls due on the way, in chronological order: renewals, the
-     * ends of leases and of waits, and what the code under test does about them. Returns once all threads that have
-     * called a method of Locks wait again, or have ended. A thread that is busy for ten seconds is not waited for.
+     * Moves the clock, and carries out everything that falls due on the way, in chronological order: renewals, the ends
+     * of leases and of waits, and what the code under test does about them. Returns once all threads that have called a
+     * method of Locks wait again, or have ended. A thread that is busy for ten seconds is not waited for.
      *
      * @param span zero or more
      */

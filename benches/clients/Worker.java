@@ -247,8 +247,9 @@ public class Worker {
             switch (words[0]) {
                 case "pair" -> System.out.println(pairs(contender, Integer.parseInt(words[1])));
                 case "hot" -> System.out.println(hot(contender, words[1], Double.parseDouble(words[2])));
-                case "crowd" -> System.out.println(
-                        crowd(contender, words[1], Double.parseDouble(words[2]), Integer.parseInt(words[3])));
+                case "crowd" ->
+                    System.out.println(
+                            crowd(contender, words[1], Double.parseDouble(words[2]), Integer.parseInt(words[3])));
                 case "waits" -> System.out.println(waits(contender, Integer.parseInt(words[1])));
                 default -> System.out.println(rss());
             }

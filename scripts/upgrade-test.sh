@@ -11,7 +11,7 @@ fail() {
     echo "upgrade-test: $*" >&2
     exit 1
 }
-[ -n "$from" ] || fail "there is no tag yet: name a commit to begin with, as in make upgrade-test FROM=HEAD~10"
+[ -n "$from" ] || fail "there is no tag yet: name a commit to start from, as in make upgrade-test FROM=HEAD~10"
 commit=$(git rev-parse --verify --quiet "$from^{commit}") || fail "there is no commit $from"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 sources=$target/upgrade/$commit

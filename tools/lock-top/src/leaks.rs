@@ -1,4 +1,4 @@
-//! `--held-for`: the locks that have been held for long, as text, as JSON, or as metrics for Prometheus.
+//! `--held-for`: the locks that have been held for a long time, as text, as JSON, or as metrics for Prometheus.
 
 use crate::held::{self, Hold, Sample};
 use crate::options::Options;

@@ -2,7 +2,7 @@
 //!
 //! `model`, `graph`, `lines`, `app`, `view` and `json` are pure. `link` and `poll` ask a server, `fleet` does so for
 //! several in parallel, `terminal` and `once` show what they found. `held` samples the locks of a server, and `leaks`
-//! prints those that have been held for long.
+//! prints those that have been held for a long time.
 
 mod action;
 mod app;

@@ -32,7 +32,7 @@ final class Hold
     public float $renewAt;
     public ?LockLostException $lost = null;
     public bool $isReleased = false;
-    /** How many times it was acquired, and not yet released. */
+    /** How many times it has been acquired but not yet released. */
     public int $entries = 1;
     /** The server has replied that the grant has ended. */
     public bool $isGone = false;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::core::Core;
+use super::wire::{manager, words_of};
 use crate::aio::Locks;
 use crate::{Options, Watch};
 
@@ -80,7 +81,7 @@ impl Server {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn locks_with_options(&self, options: Options) -> Locks {
-        let (servers, options, opens) = self.core.manager(options);
+        let (servers, options, opens) = manager(&self.core, options);
         Locks::build(servers, options, opens)
     }
 
@@ -143,7 +144,7 @@ impl Server {
     /// The text of the server's error reply.
     #[doc(hidden)]
     pub fn call(&self, cmd: &redis::Cmd) -> Result<redis::Value, String> {
-        self.core.call(cmd)
+        self.core.call(&words_of(cmd))
     }
 }
 

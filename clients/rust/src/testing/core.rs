@@ -4,17 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::lock::ConnectionId;
 use super::memory::{Memory, Reply};
 use super::time::Moved;
-use super::wire::{Wire, words_of};
 use crate::clock::{Clock, Time};
 use crate::held::Watch;
-use crate::options::Options;
-use crate::route::{Opens, Server, Servers};
 use crate::sync::locked;
 
 /// The error reply for a refused key: one that is not retried.
@@ -40,14 +37,6 @@ impl Core {
         time.unwrap_or(UNIX_EPOCH)
     }
 
-    /// What a manager is built from.
-    pub(super) fn manager(self: &Arc<Self>, mut options: Options) -> (Servers, Options, Opens) {
-        options.clock = self.clock();
-        let wire: Arc<dyn Server> = Arc::new(Wire(Arc::clone(self)));
-        // An unknown command must not make the locks go on with a script.
-        (Servers::in_memory(), options.without_scripts(), Box::new(move |_| Arc::clone(&wire)))
-    }
-
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Memory, Duration) -> T) -> T {
         let mut memory = locked(&self.memory);
         let now = self.moved.now();
@@ -55,8 +44,8 @@ impl Core {
     }
 
     /// Carries out a command that does not block.
-    pub(super) fn call(&self, cmd: &Cmd) -> Reply {
-        let reply = self.change(|memory, now| memory.command(None, &words_of(cmd), now));
+    pub(super) fn call(&self, words: &[Vec<u8>]) -> Reply {
+        let reply = self.change(|memory, now| memory.command(None, words, now));
         reply.unwrap_or(Ok(Value::Nil))
     }
 

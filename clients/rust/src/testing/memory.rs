@@ -9,7 +9,9 @@ use redis::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::lock::{ConnectionId, Lock, MARGIN, Request, milliseconds};
-use super::queue::Waiter;
+use queue::Waiter;
+
+mod queue;
 
 /// How long a place in a queue is reserved, and an ID is blocked.
 pub(super) const PLACE: Duration = Duration::from_secs(10);

@@ -36,7 +36,6 @@ mod commands;
 mod core;
 mod lock;
 mod memory;
-mod queue;
 #[cfg(feature = "blocking")]
 mod server;
 mod settle;

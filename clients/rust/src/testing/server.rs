@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::core::Core;
+use super::wire::{manager, words_of};
 use crate::{Locks, Options, Watch};
 
 /// A lock server in memory. Clones are the same server.
@@ -52,7 +53,7 @@ impl Server {
     /// Like [`Locks::new`].
     #[must_use]
     pub fn locks_with_options(&self, options: Options) -> Locks {
-        let (servers, options, opens) = self.core.manager(options);
+        let (servers, options, opens) = manager(&self.core, options);
         Locks::build(servers, options, opens)
     }
 
@@ -123,7 +124,7 @@ impl Server {
     /// The text of the server's error reply.
     #[doc(hidden)]
     pub fn call(&self, cmd: &redis::Cmd) -> Result<redis::Value, String> {
-        self.core.call(cmd)
+        self.core.call(&words_of(cmd))
     }
 }
 

@@ -13,18 +13,27 @@ use super::lock::ConnectionId;
 use super::memory::Reply;
 use crate::connection::Connection;
 use crate::failures::{Call, Failure, said};
-use crate::route::{Dialing, Server};
+use crate::options::Options;
+use crate::route::{Dialing, Opens, Server, Servers};
 
 const BUFFER: usize = 64 * 1024;
 
+/// What a manager of this server is built from.
+pub(super) fn manager(core: &Arc<Core>, mut options: Options) -> (Servers, Options, Opens) {
+    options.clock = core.clock();
+    let wire: Arc<dyn Server> = Arc::new(Wire(Arc::clone(core)));
+    // An unknown command must not make the locks go on with a script.
+    (Servers::in_memory(), options.without_scripts(), Box::new(move |_| Arc::clone(&wire)))
+}
+
 /// The application's connections, whose commands do not block.
-pub(super) struct Wire(pub(super) Arc<Core>);
+struct Wire(Arc<Core>);
 
 impl Server for Wire {
     fn call(&self, cmd: Cmd, _: bool, _: Duration) -> Call {
         let core = Arc::clone(&self.0);
         Box::pin(async move {
-            core.call(&cmd).map_err(|text| {
+            core.call(&words_of(&cmd)).map_err(|text| {
                 let (code, details) = text.split_once(' ').unwrap_or((&text, ""));
                 said(code, Some(details))
             })

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use redis::{PushKind, Value};
 
-use super::lock::{ConnectionId, Request};
-use super::memory::{Memory, PLACE, Reply};
+use super::super::lock::{ConnectionId, Request};
+use super::{Memory, PLACE, Reply};
 
 /// How long a waiter with NOTIFY may take to claim its grant.
 const CLAIM: Duration = Duration::from_secs(2);
 
 /// An attempt in a queue.
-pub(super) struct Waiter {
-    pub(super) request: Request,
+pub(in crate::testing) struct Waiter {
+    pub(in crate::testing) request: Request,
     /// The key in whose queue it is.
-    pub(super) at: Vec<u8>,
+    pub(in crate::testing) at: Vec<u8>,
     state: State,
 }
 
@@ -26,12 +26,12 @@ enum State {
 }
 
 impl Waiter {
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(in crate::testing) fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waits { .. })
     }
 
     /// The connection on which it waits.
-    pub(super) fn blocks(&self) -> Option<ConnectionId> {
+    pub(in crate::testing) fn blocks(&self) -> Option<ConnectionId> {
         match self.state {
             State::Waits { on, .. } => on,
             State::Left(_) => None,
@@ -47,17 +47,17 @@ impl Waiter {
 }
 
 impl Memory {
-    pub(super) fn waits_as(&self, id: u64) -> Option<u64> {
+    pub(in crate::testing) fn waits_as(&self, id: u64) -> Option<u64> {
         self.waiters.iter().find(|(_, it)| it.request.id == id).map(|(arrival, _)| *arrival)
     }
 
     /// How many attempts wait for the key.
-    pub(super) fn waiting(&self, key: &[u8]) -> usize {
+    pub(in crate::testing) fn waiting(&self, key: &[u8]) -> usize {
         self.waiters.values().filter(|it| it.at == key && it.is_waiting()).count()
     }
 
     /// The place of an attempt, which ends its previous call; or a new place.
-    pub(super) fn arrival_of(&mut self, id: u64) -> u64 {
+    pub(in crate::testing) fn arrival_of(&mut self, id: u64) -> u64 {
         let Some(arrival) = self.waits_as(id) else {
             self.arrivals = self.arrivals.saturating_add(1);
             return self.arrivals;
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     /// The key for which an attempt has to wait: the one in whose queue it is, if that is one of several.
-    pub(super) fn blocker(&mut self, arrival: u64, request: &Request, now: Duration) -> Option<Vec<u8>> {
+    pub(in crate::testing) fn blocker(&mut self, arrival: u64, request: &Request, now: Duration) -> Option<Vec<u8>> {
         let at = self.waiters.get(&arrival).map(|it| it.at.clone());
         let mut found = None;
         for key in &request.keys {
@@ -84,7 +84,7 @@ impl Memory {
     }
 
     /// Adds an attempt to the queue, or reserves its place. `None`: the reply comes later.
-    pub(super) fn join(
+    pub(in crate::testing) fn join(
         &mut self,
         arrival: u64,
         at: &[u8],
@@ -106,7 +106,7 @@ impl Memory {
     }
 
     /// Reserves the place of an attempt that no longer waits.
-    pub(super) fn leave(&mut self, arrival: u64, now: Duration) {
+    pub(in crate::testing) fn leave(&mut self, arrival: u64, now: Duration) {
         if let Some(waiter) = self.waiters.get_mut(&arrival) {
             waiter.state = State::Left(now);
             let at = waiter.at.clone();
@@ -115,7 +115,7 @@ impl Memory {
     }
 
     /// Grants the lock to waiters in their order, as far as that goes.
-    pub(super) fn serve(&mut self, key: &[u8], now: Duration) {
+    pub(in crate::testing) fn serve(&mut self, key: &[u8], now: Duration) {
         self.waiters.retain(|_, it| match it.state {
             State::Left(since) => now < since.saturating_add(PLACE),
             State::Waits { .. } => true,
@@ -152,7 +152,7 @@ impl Memory {
     }
 
     /// Ends a wait: with a reply, or with a message.
-    pub(super) fn answer(&self, arrival: u64, message: &str, reply: Reply) {
+    pub(in crate::testing) fn answer(&self, arrival: u64, message: &str, reply: Reply) {
         let Some(waiter) = self.waiters.get(&arrival).filter(|it| it.is_waiting()) else { return };
         let request = &waiter.request;
         if let Some(connection) = waiter.blocks() {
@@ -167,14 +167,14 @@ impl Memory {
         }
     }
 
-    pub(super) fn send(&self, connection: ConnectionId, reply: Reply) {
+    pub(in crate::testing) fn send(&self, connection: ConnectionId, reply: Reply) {
         if let Some(connection) = self.connections.get(&connection) {
             let _ = connection.send(reply); // a connection that has just ended gets nothing
         }
     }
 
     /// When something is due next without a command: the end of a wait, of a claim, or of a lease that delays waiters.
-    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+    pub(in crate::testing) fn due(&self, now: Duration) -> Option<Duration> {
         let waits = self.waiters.values().filter_map(Waiter::due);
         let is_awaited = |key: &[u8]| self.waiters.values().any(|it| it.at == key && it.is_waiting());
         let leases = self.locks.iter().flat_map(|(key, lock)| {
@@ -185,7 +185,7 @@ impl Memory {
     }
 
     /// Carries out what is due.
-    pub(super) fn act(&mut self, now: Duration) {
+    pub(in crate::testing) fn act(&mut self, now: Duration) {
         for lock in self.locks.values_mut() {
             let unclaimed = lock.holders.iter().filter(|it| it.is_pending && it.until <= now);
             for token in unclaimed.map(|it| it.token).collect::<Vec<_>>() {

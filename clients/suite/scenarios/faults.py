@@ -230,11 +230,11 @@ def a_dropped_hold_is_not_renewed(stage):
     has_session = "session" in driver.ready["can"]
     if has_session:
         driver.do("acquire", manager="m", hold="s", key="session", lease_ms=stage.lease(6000), session=True)
+        session = conn.info("session")["session"]
     driver.do("acquire", manager="m", hold="kept", key="kept", lease_ms=stage.lease(12000))
     driver.do("drop", hold="h")
     until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 30000))
     if has_session:
-        session = conn.info("session")["session"]
         driver.do("drop", hold="s")
         until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "session", "PX", 30000))
         until("its connection is closed", lambda: not conn.call("CLIENT", "LIST", "ID", session))

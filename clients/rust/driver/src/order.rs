@@ -49,6 +49,14 @@ impl Order {
         self.get(name).as_str().unwrap_or_default().to_owned()
     }
 
+    /// The name of the in-memory server on which the manager is to be opened; `None` for a real one.
+    pub(crate) fn memory(&self) -> Option<String> {
+        let at = self.get("at");
+        let text = |name: &str| at.get(name).and_then(Value::as_str);
+        let is_memory = text("kind") == Some("memory");
+        is_memory.then(|| text("name").unwrap_or_default().to_owned())
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.get(name).is_some()
     }

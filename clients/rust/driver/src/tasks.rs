@@ -239,9 +239,8 @@ impl Player {
 
     fn open(&self, order: &Order) -> Answer {
         let (name, options) = (order.text("manager"), order.options()?);
-        if order.get("at").get("kind").and_then(serde_json::Value::as_str) == Some("memory") {
-            let of = order.get("at").get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
-            let server = locked(&self.servers).entry(of.to_owned()).or_default().clone();
+        if let Some(of) = order.memory() {
+            let server = locked(&self.servers).entry(of).or_default().clone();
             locked(&self.locks).insert(name.clone(), server.locks_with_options(options));
             locked(&self.servers_of).insert(name, server);
             return Ok(json!({}));

@@ -51,16 +51,13 @@ fn text(samples: &[Sample], held_for: Duration) -> String {
         let address = word(sample.address.as_bytes());
         let _ = match &sample.trouble {
             Some(trouble) => writeln!(out, "{address}: {trouble}"),
-            None if sample.is_replica() => Ok(()),
+            None if sample.is_replica() => writeln!(out, "{address}:"),
             None => {
                 let oldest = sample.oldest_ms().map_or_else(String::new, |ms| format!(", the oldest for {}", time(ms)));
                 let (held, too_long) = (sample.held, sample.too_long);
                 writeln!(out, "{address}: {held} held, {too_long} of them for at least {limit}{oldest}")
             }
         };
-        if sample.is_replica() {
-            let _ = writeln!(out, "{address}:");
-        }
         for note in &sample.notes {
             let _ = writeln!(out, "  {note}");
         }

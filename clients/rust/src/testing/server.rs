@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// The leases of the key's holders end now, at the server: the next waiter gets the lock, or `recover`. A holder
-    /// learns of it with its next renewal, a third of its lease later, or from `verify`, `extend` or `release`.
+    /// finds out on its next renewal, a third of its lease later, or from `verify`, `extend` or `release`.
     pub fn expire(&self, key: impl AsRef<[u8]>) {
         self.core.expire(key.as_ref());
         self.core.moved.settle(true);
@@ -83,8 +83,9 @@ impl Server {
         self.core.moved.settle(true);
     }
 
-    /// Until [`Server::allow`], attempts for the key fail as [`Unavailable`](crate::Kind::Unavailable), those that wait
-    /// too. Holders keep the lock and can release it, but cannot extend it, so it ends with its lease.
+    /// Until [`Server::allow`], attempts for the key, including those that are waiting, fail as
+    /// [`Unavailable`](crate::Kind::Unavailable). Holders keep the lock and can release it, but cannot extend it, so it
+    /// ends with its lease.
     pub fn refuse(&self, key: impl AsRef<[u8]>) {
         self.core.refuse(key.as_ref());
         self.core.moved.settle(true);

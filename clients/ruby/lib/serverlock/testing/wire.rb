@@ -42,7 +42,7 @@ module Serverlock
       end
     end
 
-    # A connection of a manager's own. Nothing arrives over a socket, so there is none to watch.
+    # A manager's own connection. Nothing arrives over a socket, so there is nothing to watch.
     # @private
     class Connection
       def initialize(memory, commands)

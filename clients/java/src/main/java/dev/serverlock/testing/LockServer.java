@@ -61,7 +61,7 @@ public final class LockServer {
 
     /**
      * Ends the lease of each holder of the key, at the server. The next waiter gets the lock. As in production, a
-     * holder learns of it with its next renewal, within a third of the lease, or from {@code verify}, {@code extend} or
+     * holder finds out on its next renewal, within a third of the lease, or from {@code verify}, {@code extend} or
      * {@code release}.
      *
      * @param key the key

@@ -108,7 +108,23 @@ pub fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>,
 fn an_unsafe_failover_can_give_a_lock_to_two() {
     let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let group = Group::start(Plan::UNSAFE);
-    let record = run(&group, Plan::UNSAFE, [Kind::CutOff].into_iter(), seed);
+    let record = under_load(&group, Plan::UNSAFE, seed, |record| {
+        let old = until_long("all agree on a master", || group.master());
+        group.fronts[old].cut();
+        group.until_replaced(old);
+        let mut conn = group.try_conn(old).expect("the old master accepts connections from its side");
+        let dice = Dice::new(seed + 1 + CLIENTS as u64);
+        let mut on_its_side = Client { number: CLIENTS, group: &group, lease_ms: Plan::UNSAFE.lease_ms, record, dice };
+        until_long("a double holder is recorded", || {
+            if on_its_side.hold_once(old, &mut conn).is_none() {
+                // A late reply would be mistaken for the next command's.
+                conn = group.try_conn(old)?;
+            }
+            (!double_holders(&record.holds.lock().unwrap()).is_empty()).then_some(())
+        });
+        group.fronts[old].heal();
+        group.wait_until_complete();
+    });
     let (found, line) = judged(&record, begin, seed);
     assert!(!found.is_empty(), "no double holder was recorded: {line}");
 }

@@ -118,7 +118,7 @@ impl Client<'_> {
     }
 
     /// `None` when the client has to find the master again.
-    fn hold_once(&mut self, server: usize, conn: &mut Conn) -> Option<()> {
+    pub fn hold_once(&mut self, server: usize, conn: &mut Conn) -> Option<()> {
         let lock = self.dice.below(LOCKS);
         let key = format!("door-{lock}");
         let longest = self.lease_ms;

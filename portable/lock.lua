@@ -194,9 +194,10 @@ local function parse(command, args, at, from, has_queue)
             is_right = name == 'SHARED' and 4096 or value and number(value, 1, 4096)
             if name == 'SHARED' then step = 1 end
             share, most = name, is_right
-        elseif name == 'SESSION' and not extends and not cancels or (acquires or several) and
-                (name == 'SHARED' or name == 'LIMIT' or name == 'NOTIFY' or name == 'SNOTIFY') then
-            local also = name == 'SESSION' and '' or several and ', or one key' or ', or the queue as a second key'
+        elseif name == 'SESSION' and not (extends or cancels) or name == 'RESULT' and acquires or (acquires or several)
+                and (name == 'SHARED' or name == 'LIMIT' or name == 'NOTIFY' or name == 'SNOTIFY') then
+            local is_alone = name == 'SESSION' or name == 'RESULT'
+            local also = is_alone and '' or several and ', or one key' or ', or the queue as a second key'
             return { err = 'ERR ' .. name .. ' needs the lock module' .. also }
         else
             return { err = ('ERR syntax error: argument %d is not an option of %s'):format(from - at, command) }

@@ -46,6 +46,7 @@ const COMMANDS: [Command; 9] = [
             Name::Limit,
             Name::Notify,
             Name::Snotify,
+            Name::Result,
         ],
     ),
     command("LOCK.RECOVER", From::Argument(1), &[Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session]),
@@ -122,14 +123,19 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// A command that waits without a connection needs an ID and a wait of at most an hour.
+/// A command that wants a result needs a wait and asks for the whole lock. One that waits without a connection needs an
+/// ID and a wait of at most an hour.
 fn check_ask(found: &Options<'_>, expected: &Expected<'_>) {
     let option = if expected.notify.is_some_and(|(_, is_sharded)| is_sharded) { "SNOTIFY" } else { "NOTIFY" };
+    let seen = |name| expected.seen.contains(&name);
+    let beside = ["SHARED", "LIMIT", "SESSION"].into_iter().find(|name| seen(*name));
     let error = match (expected.lease, expected.notify, expected.wait, expected.id) {
         (None, ..) => Some(Error::LeaseMissing),
+        (_, _, None, _) if seen("RESULT") => Some(Error::Needs { option: "RESULT", missing: "WAIT" }),
+        _ if seen("RESULT") && beside.is_some() => beside.map(|option| Error::ResultWith { option }),
         (_, None, ..) => None,
-        (_, _, None, _) => Some(Error::ChannelNeeds { option, missing: "WAIT" }),
-        (.., None) => Some(Error::ChannelNeeds { option, missing: "ID" }),
+        (_, _, None, _) => Some(Error::Needs { option, missing: "WAIT" }),
+        (.., None) => Some(Error::Needs { option, missing: "ID" }),
         (_, _, Some(wait), _) => (wait > LONGEST_NOTIFY_WAIT).then_some(Error::NotifyWaitTooLong),
     };
     error.into_iter().for_each(assert_text);
@@ -138,6 +144,7 @@ fn check_ask(found: &Options<'_>, expected: &Expected<'_>) {
             let notify = ask.notify.map(|channel| (channel.name, channel.is_sharded));
             assert_eq!((error, notify), (None, expected.notify));
             assert_eq!((ask.wait, ask.session), (found.wait(), found.session));
+            assert_eq!(ask.wants_result, seen("RESULT"));
         }
         Err(found) => assert_eq!(Some(found), error),
     }
@@ -216,6 +223,7 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
             "BY" => ("BY", Name::By),
             "NOTIFY" => ("NOTIFY", Name::Notify),
             "SNOTIFY" => ("SNOTIFY", Name::Snotify),
+            "RESULT" => ("RESULT", Name::Result),
             _ => return Err(Error::NotAnOption { position: at + 1, command }),
         };
         if !known.contains(&name) {
@@ -238,7 +246,7 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
         if name == Name::Shared {
             out.share = Share::Shared;
         }
-        if matches!(name, Name::Session | Name::Details | Name::Full | Name::Shared) {
+        if matches!(name, Name::Result | Name::Session | Name::Details | Name::Full | Name::Shared) {
             continue;
         }
         let (_, value) = rest.next().ok_or(Error::NoValue(text))?;

@@ -9,8 +9,9 @@ mod notified;
 use list::{channels, head, leave, position, put, Entry, Notified};
 use redis_lock::engine::budget::Budget;
 use redis_lock::engine::queue::{
-    Candidate, Channel, Gone, Handle, MostPlaces, Of, QueueId, Queues, ReplyShape, Ticket, Waiter,
+    Candidate, Channel, Gone, Handle, Leaving, MostPlaces, Of, Place, QueueId, Queues, ReplyShape, Ticket, Waiter,
 };
+use redis_lock::engine::result::Kept;
 use redis_lock::engine::{KeyName, KeyNames};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::request::Share;
@@ -64,7 +65,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
         if step[0] >= OF_NOTIFIED {
             notified::step(&mut queues, &mut plain, step[0] % 8, who, keep);
         } else {
-            one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
+            one_step(&mut queues, &mut plain, step[0] % 11, who, keep);
         }
         // A channel is known as long as one of its attempts waits.
         let known = channels(plain.all.iter());
@@ -134,6 +135,8 @@ fn channel(number: u8) -> Rc<Channel> {
 fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<Notified>) {
     let Who { keys, at, attempt, client, share, time } = who;
     let at = at % keys.len();
+    // Only for the whole lock.
+    let wants_result = keys.len() == 1 && share == Share::Alone && time % 2 == 1;
     let handle = match notified {
         None => Handle::Blocked { handle: client, client },
         Some(Notified { channel: number, session, .. }) => {
@@ -148,6 +151,7 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<
         owner: None,
         shape: ReplyShape::Token,
         session: false,
+        wants_result,
         since: MonotonicMicros(plain.steps),
         until: MonotonicMicros(time),
     };
@@ -156,7 +160,18 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<
     let found = (numbers(&joined.earlier), joined.resumed);
     let at = keys[at];
     let since = Some(plain.steps);
-    let entry = Entry { keys, at, attempt, client: Some(client), notified, is_bar: false, share, since, until: time };
+    let entry = Entry {
+        keys,
+        at,
+        attempt,
+        client: Some(client),
+        notified,
+        is_bar: false,
+        share,
+        wants_result,
+        since,
+        until: time,
+    };
     assert_eq!(found, put(&mut plain.all, entry));
     if let Some(notified) = notified {
         plain.skipped.remove(&notified.channel);
@@ -171,6 +186,9 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             None => join(queues, plain, who, None),
         };
     }
+    if step == 9 {
+        return share_result(queues, &mut plain.all, who.keys[0], keep.is_some());
+    }
     if step == 8 {
         return try_to_serve(queues, plain, &who.keys, UnixMicros(who.time), keep.is_some());
     }
@@ -181,7 +199,12 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     match step {
         3 => {
             let Some(id) = id(attempt) else { return };
-            let earlier = queues.keep_place(KeyNames::new(0, &names(&keys)), id, MonotonicMicros(time), MOST);
+            let wants_result = time % 2 == 1 && keys.len() == 1;
+            let earlier = queues.keep_place(
+                KeyNames::new(0, &names(&keys)),
+                Place { id, until: MonotonicMicros(time), since: None, wants_result: time % 2 == 1 && keys.len() == 1 },
+                MOST,
+            );
             let place = Entry {
                 at: key,
                 keys,
@@ -190,6 +213,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
                 notified: None,
                 is_bar: false,
                 share,
+                wants_result,
                 since: None,
                 until: time,
             };
@@ -231,6 +255,59 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             plain.retain(|entry| !entry.is_in_queue(key));
         }
     }
+}
+
+/// Lets all attempts that want a key's result leave with it; without `all`, only the blocked clients.
+fn share_result(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, key: u8, all: bool) {
+    let place = KeyName::new(0, name(key));
+    let gets_it = |entry: &Entry| entry.wants_result && entry.keys == [key] && (all || entry.is_blocked());
+    let unblocked = |entry: &&Entry| entry.wants_result && entry.keys == [key] && !entry.is_blocked();
+    assert_eq!(queues.unblocked_for_result(place), plain.iter().filter(unblocked).count());
+    assert_eq!(queues.wants_result(place), plain.iter().any(|entry| entry.wants_result && entry.keys == [key]));
+    // The hand-off is decided as if they had left.
+    if let Some(queue) = queues.awaited_queue(place) {
+        let next = match queues.candidate(queue, false, Of::Head(Leaving::Wanting { all })) {
+            Some(Candidate::Single(_, waiter)) => Some(number(waiter)),
+            _ => None,
+        };
+        let heir = plain.iter().filter(|entry| !gets_it(entry)).find(|entry| entry.waits(key));
+        assert_eq!(next, heir.filter(|heir| heir.keys.len() == 1).and_then(|heir| heir.client));
+    }
+    let result = Kept::default().result(place, b"42", MonotonicMicros(9));
+    queues.share_result(place, Rc::clone(&result), all);
+    let mut expected: Vec<Entry> = plain.iter().filter(|entry| gets_it(entry)).cloned().collect();
+    plain.retain(|entry| !gets_it(entry));
+    assert_eq!(queues.has_results(), !expected.is_empty());
+    // They wait no longer, even before they are removed.
+    let waiting: Vec<u64> = queues.waiting(place).map(number).collect();
+    assert!(waiting.into_iter().eq(plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client)));
+    for entry in &expected {
+        if entry.is_blocked() {
+            assert!(queues.waits_for(entry.client.unwrap()).is_none());
+        }
+        if let Some(id) = id(entry.attempt) {
+            assert!(queues.ticket_with_result(place, id).is_some());
+        }
+    }
+    // One of them disconnects first.
+    if let Some(at) = expected.iter().position(Entry::is_blocked) {
+        let gone = queues.leave(expected.remove(at).client.unwrap(), Some(MonotonicMicros(9)), MOST).unwrap();
+        assert!(!gone.is_kept && gone.result.as_ref() == Some(&result));
+    }
+    while let Some(ticket) = queues.next_result() {
+        let (client, attempt) = if queues.waiter(ticket).is_some() {
+            let gone = queues.take_waiter_with_result(ticket).unwrap();
+            assert_eq!(gone.result.as_ref(), Some(&result));
+            (Some(number(&gone.waiter)), gone.waiter.id)
+        } else {
+            let (id, found) = queues.take_place_with_result(ticket).unwrap();
+            assert_eq!(found, result);
+            (None, Some(id))
+        };
+        let at = expected.iter().position(|entry| entry.client == client && id(entry.attempt) == attempt).unwrap();
+        expected.remove(at);
+    }
+    assert!(expected.is_empty() && !queues.has_results());
 }
 
 /// Parks an attempt at another of its keys without trying it. The last key has no successor, and an attempt for one key

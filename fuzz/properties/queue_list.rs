@@ -24,6 +24,8 @@ pub struct Entry {
     /// Whether it was cancelled: it has no place, but late copies of its commands get nothing.
     pub is_bar: bool,
     pub share: Share,
+    /// Whether it takes the holder's result instead of the lock.
+    pub wants_result: bool,
     /// When the attempt began to wait, across all of its commands; unknown for a place that was only reserved.
     pub since: Option<u64>,
     pub until: u64,

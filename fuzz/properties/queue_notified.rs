@@ -34,6 +34,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
                     client: None,
                     notified: None,
                     is_bar: true,
+                    wants_result: false,
                     share,
                     since: None,
                     until,
@@ -93,7 +94,7 @@ fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: 
 /// queue.
 fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let Some((ticket, keys, attempt)) = plain.served.take() else { return };
-    let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None };
+    let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None, wants_result: false };
     let named = queues.keys_named(KeyNames::new(0, &names(&keys)));
     queues.restore_place(0, named, ticket, place, MOST);
     if keys.iter().any(|key| position(&plain.all, *key, attempt).is_some()) {
@@ -107,6 +108,17 @@ fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let (key, share) = (keys[0], Share::Alone);
     plain.all.insert(
         at,
-        Entry { keys, at: key, attempt, client: None, notified: None, is_bar: false, share, since: None, until },
+        Entry {
+            keys,
+            at: key,
+            attempt,
+            client: None,
+            notified: None,
+            is_bar: false,
+            share,
+            wants_result: false,
+            since: None,
+            until,
+        },
     );
 }

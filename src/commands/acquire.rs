@@ -1,21 +1,22 @@
 //! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION] [DETAILS]
-//! [SHARED|LIMIT n] [NOTIFY channel|SNOTIFY channel]`
+//! [SHARED|LIMIT n] [NOTIFY channel|SNOTIFY channel] [RESULT]`
 //!
 //! Takes the lock if it is free or expired. With `WAIT` the client blocks until it is its turn, except in a transaction
 //! or a script. With `SESSION` the lock ends one margin after the connection does. With `SHARED` the caller shares the
 //! lock with all others that share it too, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the
 //! attempt waits without a blocked client: it gets `WAITING`, is notified on the channel when it is granted the lock,
-//! and claims the lock with the same command within `lock.claim-ms`.
+//! and claims the lock with the same command within `lock.claim-ms`. With `RESULT` a caller that waits gets the
+//! holder's result, if the holder releases the lock with one.
 //!
 //! Reply: the token (integer), or nil if somebody else has the lock, with `WAIT` once the wait has ended; with
-//! `DETAILS` an array of token, overdue-ms, previous token, previous owner. If the same ID asks again, it gets its
+//! `DETAILS` an array of token, overdue-ms, previous token, previous owner; the holder's result is an array of one bulk
+//! string. If the same ID asks again, it gets its
 //! token if it holds the lock, and its lease never becomes shorter; if it waits, it keeps its place. Errors: `ERR`,
 //! `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`, `NOPERM`. O(1) without
 //! waiters, O(log n) in the waiters and the holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name};
-use crate::driver::Outcome;
 use crate::lock::error::Error;
 use crate::server::api::args::Args;
 use crate::server::api::context::Context;
@@ -24,7 +25,7 @@ use crate::server::clients::reply;
 use crate::server::entries::{Command, Entry};
 
 const NAME: &str = "LOCK.ACQUIRE";
-const OPTIONS: [Name; 11] = [
+const OPTIONS: [Name; 12] = [
     Name::Ex,
     Name::Px,
     Name::Wait,
@@ -36,6 +37,7 @@ const OPTIONS: [Name; 11] = [
     Name::Limit,
     Name::Notify,
     Name::Snotify,
+    Name::Result,
 ];
 
 pub struct Acquire;
@@ -58,6 +60,7 @@ impl Command for Acquire {
             doc::DETAILS,
             doc::SHARE,
             doc::NOTIFY,
+            doc::WANTS_RESULT,
         ],
     };
 
@@ -71,12 +74,7 @@ impl Command for Acquire {
         if let Some(notify) = ask.notify {
             publish::check(context, name.as_bytes(), notify)?;
         }
-        match entry.acquire(name, &ask)? {
-            Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),
-            Outcome::NotGranted => reply::not_granted(context, ask.shape),
-            Outcome::Waits => {}
-            Outcome::Queued => context.reply_status(c"WAITING"),
-        }
+        reply::outcome(context, entry.acquire(name, &ask)?, ask.shape);
         Ok(())
     }
 }

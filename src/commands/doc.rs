@@ -44,6 +44,10 @@ pub const NOTIFY: Arg = Arg {
     token: None,
     optional: true,
 };
+/// `[RESULT]`: the caller takes a result
+pub const WANTS_RESULT: Arg = Arg { name: c"result", kind: Kind::Token, token: Some(c"RESULT"), optional: true };
+/// `[RESULT value]`
+pub const RESULT: Arg = Arg { name: c"value", kind: Kind::String, token: Some(c"RESULT"), optional: true };
 /// `[SESSION]`
 pub const SESSION: Arg = Arg { name: c"session", kind: Kind::Token, token: Some(c"SESSION"), optional: true };
 /// `[DETAILS]`

@@ -9,21 +9,23 @@ use crate::server::api::context::Context;
 use crate::server::entries::{Command, Entry};
 use std::ffi::CStr;
 
-const LINES: [&CStr; 34] = [
+const LINES: [&CStr; 36] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
-    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>] [NOTIFY <channel>|SNOTIFY <channel>]",
+    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>] [NOTIFY <channel>|SNOTIFY <channel>] [RESULT]",
     c"    Take the lock if nobody has it, or wait for it in a queue. Return its token, or nil.",
     c"    With SHARED, share it with others that share it too; with LIMIT <n>, with fewer than n others.",
     c"    With NOTIFY, return WAITING and wait without a blocked connection. The channel gets",
     c"    'granted <id> <key>' when it is your turn: send the same call again to claim the lock.",
+    c"    With RESULT, return the holder's result in an array if it releases the lock with one.",
     c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [SESSION]",
     c"    Take the lock over only if it has expired. Return the token, how many milliseconds ago it expired,",
     c"    the previous token and the previous owner, or nil.",
     c"EXTEND <key> <token> EX <seconds>|PX <milliseconds>",
     c"    Set a new lease on a lock that is held. Return 1, or 0 if that grant has ended.",
-    c"RELEASE <key> <token>",
+    c"RELEASE <key> <token> [RESULT <value>]",
     c"    Release the lock. Return 1, or -1 if it had expired but nobody had taken it,",
     c"    or 0 if that grant had ended.",
+    c"    With RESULT, all that wait for a result get this one, and leave the queue.",
     c"CHECK <key> <token>",
     c"    Return the milliseconds of lease left to the holder of that token, or 0.",
     c"CANCEL <key> <id>",

@@ -11,7 +11,6 @@
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name};
-use crate::driver::Outcome;
 use crate::lock::error::Error;
 use crate::server::api::args::Args;
 use crate::server::api::context::{Arg, Context};
@@ -54,12 +53,7 @@ impl Command for Macquire {
         if let (Some(notify), Some(first)) = (ask.notify, names.first()) {
             publish::check(context, first.as_bytes(), notify)?;
         }
-        match entry.acquire_all(&names, &ask)? {
-            Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),
-            Outcome::NotGranted => reply::not_granted(context, ask.shape),
-            Outcome::Waits => {}
-            Outcome::Queued => context.reply_status(c"WAITING"),
-        }
+        reply::outcome(context, entry.acquire_all(&names, &ask)?, ask.shape);
         Ok(())
     }
 }

@@ -76,6 +76,8 @@ options! {
     Owner => "OWNER",
     /// `WAIT milliseconds`
     Wait => "WAIT",
+    /// `RESULT`
+    Result => "RESULT",
     /// `SESSION`
     Session => "SESSION",
     /// `DETAILS`
@@ -109,6 +111,7 @@ impl Name {
 }
 
 /// The options of a command.
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'a> {
     lease: Option<Micros>,
@@ -125,6 +128,8 @@ pub struct Options<'a> {
     /// The value of `CLIENT`.
     pub client: Option<u64>,
     by: Option<By>,
+    /// `RESULT` was given.
+    wants_result: bool,
     /// `SESSION` was given.
     pub session: bool,
     /// `DETAILS` was given.
@@ -159,6 +164,8 @@ impl<'a> Options<'a> {
                 Name::Wait => options.wait = Some(wait(value()?)?),
                 Name::Count if options.count.is_some() => return twice,
                 Name::Count => options.count = Some(count(value()?)?),
+                Name::Result if options.wants_result => return twice,
+                Name::Result => options.wants_result = true,
                 Name::Session if options.session => return twice,
                 Name::Session => options.session = true,
                 Name::Details if options.details => return twice,
@@ -187,7 +194,7 @@ impl<'a> Options<'a> {
                     }
                 }
             }
-            let is_alone = matches!(name, Name::Session | Name::Details | Name::Full | Name::Shared);
+            let is_alone = matches!(name, Name::Result | Name::Session | Name::Details | Name::Full | Name::Shared);
             let length = if is_alone { 1 } else { 2 };
             at = at.saturating_add(length);
         }
@@ -223,19 +230,35 @@ impl<'a> Options<'a> {
     /// The arguments of a command that takes locks.
     ///
     /// # Errors
-    /// [`Error::LeaseMissing`], [`Error::ChannelNeeds`], [`Error::NotifyWaitTooLong`]
+    /// [`Error::LeaseMissing`], [`Error::Needs`], [`Error::NotifyWaitTooLong`]
     pub fn ask(&self) -> Result<Ask<'a>, Error> {
         let shape = if self.details { ReplyShape::Details } else { ReplyShape::Token };
         let request = self.request()?;
+        if self.wants_result {
+            self.check_result()?;
+        }
         if let Some(notify) = self.notify {
             let option = if notify.is_sharded { "SNOTIFY" } else { "NOTIFY" };
-            let wait = self.wait.ok_or(Error::ChannelNeeds { option, missing: "WAIT" })?;
-            self.id.ok_or(Error::ChannelNeeds { option, missing: "ID" })?;
+            let wait = self.wait.ok_or(Error::Needs { option, missing: "WAIT" })?;
+            self.id.ok_or(Error::Needs { option, missing: "ID" })?;
             if wait > LONGEST_NOTIFY_WAIT {
                 return Err(Error::NotifyWaitTooLong);
             }
         }
-        Ok(Ask { request, wait: self.wait(), shape, session: self.session, notify: self.notify })
+        let wants_result = self.wants_result;
+        Ok(Ask { request, wait: self.wait(), shape, session: self.session, wants_result, notify: self.notify })
+    }
+
+    /// Checks the options beside `RESULT`: one result is for callers that want the whole lock.
+    fn check_result(&self) -> Result<(), Error> {
+        self.wait.ok_or(Error::Needs { option: "RESULT", missing: "WAIT" })?;
+        let option = match self.share {
+            Share::Shared => "SHARED",
+            Share::Limit(_) => "LIMIT",
+            Share::Alone if self.session => "SESSION",
+            Share::Alone => return Ok(()),
+        };
+        Err(Error::ResultWith { option })
     }
 
     /// The request for the lock rules.
@@ -261,7 +284,14 @@ pub fn ask<'a>(
     match only_lease(args, from) {
         Some(lease) => {
             let request = Request { share: Share::Alone, lease, id: None, owner: None };
-            Ok(Ask { request, wait: Micros(0), shape: ReplyShape::Token, session: false, notify: None })
+            Ok(Ask {
+                request,
+                wait: Micros(0),
+                shape: ReplyShape::Token,
+                session: false,
+                wants_result: false,
+                notify: None,
+            })
         }
         None => Options::parse(args, from, command, known)?.ask(),
     }
@@ -292,6 +322,31 @@ fn only_lease<'a>(args: &impl Arguments<'a>, from: usize) -> Option<Micros> {
         _ => return None,
     };
     lease(args.at(at)?, unit_ms).ok()
+}
+
+/// The arguments `RESULT value` at `from`, if there are any; `most` is the longest value.
+///
+/// # Errors
+/// The first argument that is wrong; [`Error::ResultLength`]
+pub fn result<'a>(
+    args: &impl Arguments<'a>,
+    from: usize,
+    command: &'static str,
+    most: usize,
+) -> Result<Option<&'a [u8]>, Error> {
+    let Some(option) = args.at(from) else { return Ok(None) };
+    let at = from.saturating_add(1);
+    if !matches!(Name::read(option), Some((_, Name::Result))) {
+        return Err(Error::NotAnOption { position: at, command });
+    }
+    let value = args.at(at).ok_or(Error::NoValue("RESULT"))?;
+    let after = at.saturating_add(1);
+    match args.at(after) {
+        Some(more) if matches!(Name::read(more), Some((_, Name::Result))) => Err(Error::Twice("RESULT")),
+        Some(_) => Err(Error::NotAnOption { position: after.saturating_add(1), command }),
+        None if value.len() > most => Err(Error::ResultLength(most)),
+        None => Ok(Some(value)),
+    }
 }
 
 /// A token.

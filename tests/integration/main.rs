@@ -45,6 +45,7 @@ mod redlock;
 mod refused;
 mod replica;
 mod replication;
+mod results;
 mod sentinel;
 mod sessions;
 mod settings;

@@ -5,13 +5,16 @@ use super::entry::Entry;
 use super::write::{Decided, Then};
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::{Channel, ReplyShape};
+use crate::engine::result::LockResult;
 use crate::engine::{due, Blocked, Caller, KeyName, KeyNames, Wanted};
 use crate::lock::admit::{self, Acquire};
 use crate::lock::error::Error;
+use crate::lock::record::Id;
 use crate::lock::request::Request;
 use crate::lock::state::State;
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
+use std::rc::Rc;
 
 /// The arguments of a command that asks for a lock.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,8 @@ pub struct Ask<'a> {
     pub shape: ReplyShape,
     /// Whether the grant ends with its connection.
     pub session: bool,
+    /// Whether the caller, if it waits, takes the holder's result instead of the lock.
+    pub wants_result: bool,
     /// The channel for notifying an attempt that waits without a connection.
     pub notify: Option<ChannelName<'a>>,
 }
@@ -46,6 +51,8 @@ impl ChannelName<'_> {
 pub enum Outcome {
     /// The lock was granted.
     Granted(Granted),
+    /// The attempt had left the queue with the holder's result.
+    Result(Rc<LockResult>),
     /// The lock was refused.
     NotGranted,
     /// The client waits and will be answered later.
@@ -62,6 +69,12 @@ impl<E: Edge> Entry<'_, E> {
     pub fn acquire(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
+        if ask.wants_result {
+            if let Some(result) = self.kept_result(name, request.id) {
+                return Ok(Outcome::Result(result));
+            }
+            self.may_take_result(name, &wanted)?;
+        }
         if request.id.is_some() {
             if let Some(outcome) = self.known_attempt(&[name], ask, &wanted)? {
                 return Ok(outcome);
@@ -160,6 +173,30 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Outcome::Granted(granted))
     }
 
+    /// The result that is kept for an attempt.
+    fn kept_result(&mut self, name: E::Name<'_>, id: Option<Id>) -> Option<Rc<LockResult>> {
+        let id = id?;
+        self.deliver_result_to(name, id);
+        let (key_name, clock) = (self.edge.key_name(name), self.edge.clock());
+        self.engine().kept_result(key_name, id, clock)
+    }
+
+    /// Sends an attempt its result, if it has left with one: a command of the attempt is about to be carried out.
+    pub(super) fn deliver_result_to(&mut self, name: E::Name<'_>, id: Id) {
+        let key_name = self.edge.key_name(name);
+        self.engine().deliver_result_to(key_name, id);
+    }
+
+    /// Checks that a caller that wants a result does not ask for a lock with several holders. This comes first: the
+    /// command itself may pass the lock on to several.
+    fn may_take_result(&mut self, name: E::Name<'_>, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let key = self.edge.open(name, Access::Caller, Expected::Attempt(wanted.request.id), wanted.now)?;
+        match key.lock() {
+            State::Several(_) => Err(Error::ResultOfSeveral),
+            _ => Ok(()),
+        }
+    }
+
     /// An attempt with an ID claims the grant that is waiting for it. A cancelled attempt gets nothing.
     fn known_attempt(
         &mut self,
@@ -168,6 +205,9 @@ impl<E: Edge> Entry<'_, E> {
         wanted: &Wanted<'_>,
     ) -> Result<Option<Outcome>, Error> {
         let id = ask.request.id;
+        for (name, id) in names.iter().zip(id.into_iter().cycle()) {
+            self.deliver_result_to(*name, id);
+        }
         let is_barred = names.iter().any(|name| {
             let key_name = self.edge.key_name(*name);
             self.engine().is_barred(key_name.alone(), id)

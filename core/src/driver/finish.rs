@@ -6,7 +6,6 @@
 
 use super::edge::Edge;
 use super::entry::{Entry, Timer};
-use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::{Clock, Wake};
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -24,14 +23,7 @@ impl<E: Edge> Entry<'_, E> {
         if self.has_nothing_to_finish() {
             return;
         }
-        // The rest follow in the next iteration.
-        let mut budget = Budget::ANSWERS;
-        while budget.has_left() {
-            let next = self.engine().outbox().take();
-            let Some((handle, letter)) = next else { break };
-            budget.spend(letter.answer.size());
-            self.edge.answer(handle, letter);
-        }
+        self.send_answers();
         self.publish_notices();
         let (timer, wake, is_subscribed) = {
             let state = self.state();
@@ -50,6 +42,17 @@ impl<E: Edge> Entry<'_, E> {
                     self.set_timer(wake);
                 }
             }
+        }
+    }
+
+    /// Sends answers until the budget is spent; the rest follow in the next iteration. The budget is shared by all
+    /// entries until everything is sent or the timer fires: the server frees an answer in an entry of its own, which
+    /// would send more answers in the same iteration.
+    fn send_answers(&mut self) {
+        loop {
+            let next = self.engine().next_answer();
+            let Some((handle, letter)) = next else { return };
+            self.edge.answer(handle, letter);
         }
     }
 

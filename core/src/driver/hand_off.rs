@@ -13,7 +13,7 @@ use super::write::Then;
 use crate::engine::budget::Budget;
 use crate::engine::grant::Before;
 use crate::engine::outstanding::Lost;
-use crate::engine::queue::{Of, QueueId};
+use crate::engine::queue::{Leaving, Of, QueueId};
 use crate::engine::{due, gone_at, Clock, Conditions, Engine, KeyName, Next, Successor};
 use crate::lock::error::Error;
 use crate::lock::held;
@@ -113,7 +113,7 @@ impl<E: Edge> Entry<'_, E> {
         let has_to_restore = left.is_none();
         let queue = self.engine().awaited_queue(key_name);
         if let Some((queue, left)) = queue.zip(left) {
-            let next = self.next_holder(queue, left, Of::Head(None), Some(lost.token), now, budget);
+            let next = self.next_holder(queue, left, Of::Head(Leaving::Nobody), Some(lost.token), now, budget);
             if let Next::Grant(successor) = next {
                 return self.give(permit, queue, key_name, key, successor, budget);
             }

@@ -5,7 +5,8 @@ use super::entry::Entry;
 use super::hand_off::held_for;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
-use crate::engine::queue::{Channel, Of, QueueId};
+use crate::engine::queue::{Channel, Leaving, Of, QueueId};
+use crate::engine::result::LockResult;
 use crate::engine::{GivenUp, KeyName, Shape};
 use crate::lock::error::Error;
 use crate::lock::held::{self, Release};
@@ -20,20 +21,49 @@ impl<E: Edge> Entry<'_, E> {
     /// # Errors
     /// The error for the caller; nothing has changed.
     pub fn release(&mut self, name: E::Name<'_>, token: Token) -> Result<Release, Error> {
+        self.release_with(name, token, None)
+    }
+
+    /// LOCK.RELEASE with a result: if the lock is released in time, the attempts in its queue that want the result get
+    /// it.
+    ///
+    /// # Errors
+    /// The error for the caller; nothing has changed.
+    pub fn release_with(&mut self, name: E::Name<'_>, token: Token, result: Option<&[u8]>) -> Result<Release, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
+        if result.is_some() && key.shape() == Shape::Several {
+            return Err(Error::ResultOfSeveral);
+        }
         let (release, is_overrun) = held::release_from(key.lock(), token, terms, now);
         if release != Release::Over {
             let key_name = self.known_name(name);
             // Checked before the grant ends.
             let is_overrun = is_overrun && self.counts_as_overrun(name, token);
             let mut budget = Budget::COMMAND;
-            let queue = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget)?;
+            let result = result.filter(|_| release == Release::InTime);
+            let result = result.and_then(|bytes| self.result_for(key_name, token, bytes));
+            let leaving = result.as_ref().map_or(Leaving::Nobody, |(_, leaving)| *leaving);
+            let queue = self.pass_on(key_name, key, token, Some(Of::Head(leaving)), &mut budget)?;
+            if let Some((result, leaving)) = result {
+                self.engine().share_result(key_name, result, leaving);
+            }
             self.pass_on_parked(queue.as_slice(), &mut budget);
             self.count_overruns(usize::from(is_overrun));
         }
         self.engine().count_release(release);
         Ok(release)
+    }
+
+    /// The result for the attempts in a key's queue that want it, and which of them leave with it. A grant that nobody
+    /// has claimed has no result.
+    fn result_for(&mut self, key: KeyName<'_>, token: Token, bytes: &[u8]) -> Option<(Rc<LockResult>, Leaving)> {
+        if self.engine().is_unclaimed(key, token) {
+            return None;
+        }
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let is_out_of_memory = self.edge.is_out_of_memory();
+        self.engine().result_for(key, bytes, is_out_of_memory, limits, clock)
     }
 
     /// LOCK.MRELEASE. Returns how many locks were released.
@@ -89,7 +119,7 @@ impl<E: Edge> Entry<'_, E> {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key)
         });
-        let heirs = (!has_parked).then_some(Of::Head(None));
+        let heirs = (!has_parked).then_some(Of::Head(Leaving::Nobody));
         // A module that receives one key's event may change others, so each remaining key is opened again.
         let (mut queues, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
@@ -156,6 +186,7 @@ impl<E: Edge> Entry<'_, E> {
     pub fn cancel(&mut self, name: E::Name<'_>, id: Id) -> Result<bool, Error> {
         let now = self.edge.command_time();
         let key_name = self.edge.key_name(name);
+        self.deliver_result_to(name, id);
         let unclaimed = self.engine().unclaimed_by(key_name, id);
         let expected = unclaimed.as_ref().map_or(Expected::Attempt(Some(id)), |(_, token, _)| Expected::Grant(*token));
         let key = self.edge.open(name, Access::Caller, expected, now)?;
@@ -175,7 +206,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.publish_notices();
             }
             let own = self.engine().queues().ticket(key_name, id);
-            self.pass_on(key_name, key, token, Some(Of::Head(own)), &mut budget)?
+            self.pass_on(key_name, key, token, Some(Of::Head(own.map_or(Leaving::Nobody, Leaving::One))), &mut budget)?
         } else {
             drop(key);
             None
@@ -193,7 +224,7 @@ impl<E: Edge> Entry<'_, E> {
             let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
             if let Some(token) = held::held_by(key.lock(), id) {
                 was_there = true;
-                let queue = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget)?;
+                let queue = self.pass_on(key_name, key, token, Some(Of::Head(Leaving::Nobody)), &mut budget)?;
                 self.pass_on_parked(queue.as_slice(), &mut budget);
             }
         }
@@ -221,7 +252,8 @@ impl<E: Edge> Entry<'_, E> {
                 let Ok(key) = opened else { continue };
                 let is_given_up = self.engine().given_up(key_name, || key.lock(), token).is_some();
                 if is_given_up {
-                    if let Ok(queue) = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget) {
+                    if let Ok(queue) = self.pass_on(key_name, key, token, Some(Of::Head(Leaving::Nobody)), &mut budget)
+                    {
                         self.pass_on_parked(queue.as_slice(), &mut budget);
                     }
                 }

@@ -22,7 +22,10 @@ impl<E: Edge> Entry<'_, E> {
         {
             let mut engine = self.engine();
             engine.renew_events();
+            engine.renew_answers();
             engine.leave_unserved(&mut budget);
+            budget.part(|part| engine.deliver_results(part));
+            budget.part(|part| engine.forget_results(clock.monotonic(), part));
             engine.leave_ended(&mut budget, limits, clock);
             budget.part(|part| engine.end_unclaimed(part, is_out_of_memory, limits, clock));
             budget.part(|part| engine.time_out(part, limits, clock));

@@ -38,7 +38,7 @@ impl<E: Edge> Entry<'_, E> {
         if !self.would_wait(ask) {
             if let Some(id) = request.id {
                 let clock = self.edge.clock();
-                self.engine().reserve(keys, id, limits, clock);
+                self.engine().reserve(keys, id, ask.wants_result, limits, clock);
             }
             return Ok(None);
         }
@@ -83,6 +83,7 @@ impl<E: Edge> Entry<'_, E> {
             owner: request.owner.map(Owner::to_boxed),
             shape: ask.shape,
             session: ask.session,
+            wants_result: ask.wants_result,
             since,
             until: since.after(ask.wait),
         };

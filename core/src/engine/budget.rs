@@ -28,7 +28,7 @@ impl Budget {
     pub const COMMAND: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// For all events that the server reports between two runs of the timer.
     pub const EVENTS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
-    /// For the answers that leave at the end of an entry.
+    /// For the answers that leave at once.
     pub const ANSWERS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// The share of an iteration for one kind of work, so that no kind starves another.
     pub const PART: usize = 256;

@@ -9,6 +9,7 @@ use super::grant::Before;
 use super::outbox::{Answer, AnswerForm, Notice};
 use super::outstanding::{EndedForm, OutstandingForm};
 use super::queue::{Channel, Order, QueuesForm};
+use super::result::KeptForm;
 use super::sessions::SessionsForm;
 use super::unclaimed::ClaimForm;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
@@ -23,6 +24,7 @@ pub struct Canonical<H> {
     predecessors: Vec<(MonotonicMicros, Token, Box<[u8]>, Before)>,
     outstanding: OutstandingForm,
     claims: Vec<ClaimForm>,
+    kept: Vec<KeptForm>,
     ended: EndedForm,
     gate: GateForm,
     outbox: Vec<(H, AnswerForm)>,
@@ -56,6 +58,7 @@ impl<H: Clone> Engine<H> {
             predecessors: self.predecessors.canonical(),
             outstanding: self.outstanding.canonical(),
             claims: self.claims.canonical(&tickets),
+            kept: self.kept.canonical(),
             ended: self.ended.canonical(),
             gate: self.gate.canonical(&tickets),
             outbox: self.outbox.canonical(answer),

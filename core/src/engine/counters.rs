@@ -45,6 +45,8 @@ counters! {
     Unclaimed => c"unclaimed",
     /// Attempts that left the queue because their channels had no subscriber.
     NoSubscriber => c"unheard",
+    /// Attempts that got the holder's result instead of its lock.
+    Results => c"results",
     /// Waits that timed out.
     TimeOuts => c"wait_timeouts",
     /// Attempts ended by LOCK.CANCEL.

@@ -11,6 +11,7 @@ use super::outbox::Outbox;
 use super::outstanding::{EndedSessions, Outstanding};
 use super::predecessors::Predecessors;
 use super::queue::Queues;
+use super::result::Kept;
 use super::sessions::Sessions;
 use super::unclaimed::Claims;
 use super::waits::Waits;
@@ -31,6 +32,8 @@ pub struct Engine<H> {
     pub(super) predecessors: Predecessors,
     pub(super) outstanding: Outstanding,
     pub(super) claims: Claims,
+    /// The results kept for attempts that are not connected.
+    pub(super) kept: Kept,
     pub(super) ended: EndedSessions,
     pub(super) cut_short: CutShort,
     pub(super) gate: Gate,
@@ -49,6 +52,8 @@ pub struct Engine<H> {
     pub(super) rest_postponed: Option<MonotonicMicros>,
     /// The work that events may still do at once; the rest is left to the timer.
     pub(super) events: Budget,
+    /// The answers that may still be sent at once.
+    pub(super) answers: Budget,
 }
 
 impl<H> Default for Engine<H> {
@@ -63,6 +68,7 @@ impl<H> Default for Engine<H> {
             predecessors: Predecessors::default(),
             outstanding: Outstanding::default(),
             claims: Claims::default(),
+            kept: Kept::default(),
             ended: EndedSessions::default(),
             cut_short: CutShort::default(),
             gate: Gate::default(),
@@ -75,6 +81,7 @@ impl<H> Default for Engine<H> {
             postponed: None,
             rest_postponed: None,
             events: Budget::EVENTS,
+            answers: Budget::ANSWERS,
         }
     }
 }

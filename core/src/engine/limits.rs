@@ -13,6 +13,8 @@ pub struct Limits {
     pub queued: usize,
     /// How long such an attempt has to claim a grant.
     pub claim: Micros,
+    /// The longest result of a release, in bytes.
+    pub result: usize,
     /// How long a place is reserved for a waiter that left.
     pub place: Micros,
     /// The longest time that the server sleeps between two ticks.

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use redis_lock_core::engine::grant::Decision;
-//! use redis_lock_core::engine::queue::{Handle, Of, ReplyShape, Waiter};
+//! use redis_lock_core::engine::queue::{Handle, Leaving, Of, ReplyShape, Waiter};
 //! use redis_lock_core::engine::{Blocked, Clock, Conditions, Engine, KeyName, Next, Shape, Wanted};
 //! use redis_lock_core::lock::record::Value;
 //! use redis_lock_core::lock::request::{Request, Share};
@@ -55,6 +55,7 @@
 //!     owner: None,
 //!     shape: ReplyShape::Token,
 //!     session: false,
+//!     wants_result: false,
 //!     since: MonotonicMicros(now.0),
 //!     until: MonotonicMicros(now.0).after(Micros::from_ms(60_000)),
 //! };
@@ -62,7 +63,7 @@
 //!
 //! // The holder releases: the same change to the key grants the lock to the waiter.
 //! let queue = engine.awaited_queue(key).ok_or("nobody waits")?;
-//! let conditions = Conditions { terms, grace: None, of: Of::Head(None), ends: Some(first.token), now };
+//! let conditions = Conditions { terms, grace: None, of: Of::Head(Leaving::Nobody), ends: Some(first.token), now };
 //! let Next::Grant(mut next) = engine.next_holder(queue, State::Free, None, &conditions) else {
 //!     return Err("nobody gets it".into());
 //! };
@@ -93,6 +94,7 @@ pub mod outbox;
 pub mod outstanding;
 pub mod predecessors;
 pub mod queue;
+pub mod result;
 pub mod sessions;
 pub mod unclaimed;
 pub mod wait_graph;

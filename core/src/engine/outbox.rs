@@ -6,6 +6,7 @@ mod canonical;
 
 use super::grant::Granted;
 use super::queue::{Channel, Keys, ReplyShape, Ticket};
+use super::result::LockResult;
 use crate::lock::error::Error;
 use crate::lock::record::{Id, OwnerBuf};
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub struct Grant {
     pub id: Option<Id>,
     /// Its label.
     pub owner: Option<OwnerBuf>,
+    /// Whether it takes the holder's result instead of the lock.
+    pub wants_result: bool,
     /// The ticket of its wait.
     pub ticket: Ticket,
 }
@@ -41,6 +44,8 @@ pub enum News {
     Cancelled,
     /// The server, or a newer command with the same ID, ended its wait.
     Unblocked,
+    /// The holder's result is there.
+    Result,
 }
 
 /// A message on a channel.
@@ -66,6 +71,7 @@ impl Notice {
             News::TimedOut => "timeout",
             News::Cancelled => "cancelled",
             News::Unblocked => "unblocked",
+            News::Result => "result",
         };
         let mut message = format!("{news} {} ", self.id.get()).into_bytes();
         message.extend_from_slice(self.keys.get(0).unwrap_or_default());
@@ -78,6 +84,8 @@ impl Notice {
 pub enum Answer {
     /// It got its lock or locks.
     Granted(Grant),
+    /// It got the holder's result instead.
+    Result(Rc<LockResult>),
     /// It did not: nil, in the shape of a grant.
     NotGranted(ReplyShape),
     /// Its wait was ended.
@@ -94,11 +102,16 @@ pub struct Letter {
 }
 
 impl Answer {
+    /// How many bytes of a result cost as much as a key.
+    const BYTES: usize = 4_096;
+
     /// How much of a budget its reply costs: with DETAILS it describes each key.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
             Self::Granted(Grant { shape: ReplyShape::Details, keys, .. }) => keys.len(),
+            // Many leave at one moment, on top of the work of the release.
+            Self::Result(result) => 2_usize.saturating_add(result.bytes.len() / Self::BYTES),
             _ => 1,
         }
     }
@@ -139,6 +152,12 @@ impl<H> Outbox<H> {
     #[inline]
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
+    }
+
+    /// Whether there are answers.
+    #[must_use]
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// Removes the oldest answer.

@@ -32,6 +32,7 @@
 //!     owner: None,
 //!     shape: ReplyShape::Token,
 //!     session: false,
+//!     wants_result: false,
 //!     since: MonotonicMicros(0),
 //!     until: MonotonicMicros(60_000_000),
 //! };
@@ -55,6 +56,7 @@ mod cancelled;
 #[cfg(feature = "model")]
 mod canonical;
 mod channels;
+mod delivery;
 mod inspect;
 mod joining;
 mod leaving;
@@ -62,7 +64,9 @@ mod order;
 mod per_key;
 mod ready;
 mod removal;
+mod results;
 mod singles;
+mod tickets;
 mod top;
 mod waiter;
 
@@ -73,7 +77,7 @@ pub use leaving::Ended;
 pub use per_key::Cause;
 pub use ready::{Candidate, Of, MOST_TRIED};
 pub use top::{By, QueueRow};
-pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
+pub use waiter::{Gone, Handle, Joined, Leaving, Narrows, Place, ReplyShape, Wait, Waiter};
 
 use super::by_name::ByName;
 use super::key_name::{KeyName, KeyNames};
@@ -176,6 +180,8 @@ pub struct Queues<H> {
     later: BTreeSet<QueueId>,
     /// The queues of keys that are no longer served here.
     lost: BTreeSet<QueueId>,
+    /// The queues with attempts that have left with a result and are still to be removed.
+    delivering: BTreeSet<QueueId>,
     /// Databases that were flushed or swapped, or all of them, each with the first queue that is not yet ready.
     flushed: BTreeMap<Option<i32>, QueueId>,
     /// The next entry of `waiting_since` in a check of all queues.
@@ -220,6 +226,7 @@ impl<H> Queues<H> {
             ready: BTreeSet::new(),
             later: BTreeSet::new(),
             lost: BTreeSet::new(),
+            delivering: BTreeSet::new(),
             flushed: BTreeMap::new(),
             scan: None,
             by_length: BTreeMap::new(),

@@ -20,6 +20,10 @@ fn id(number: u64) -> Option<Id> {
     Id::parse(number.to_string().as_bytes())
 }
 
+fn place(number: u64, until: MonotonicMicros) -> Place {
+    Place { id: id(number).unwrap(), until, since: None, wants_result: false }
+}
+
 fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
     Waiter {
         handle: Handle::Blocked { handle: client, client },
@@ -29,6 +33,7 @@ fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
         owner: None,
         shape: ReplyShape::Token,
         session: false,
+        wants_result: false,
         since: MonotonicMicros(0),
         until: MonotonicMicros(until),
     }
@@ -60,7 +65,7 @@ fn an_attempt_waits_from_its_first_command_until_its_place_is_given_up() {
     assert!(gone.is_kept);
     assert_eq!(since(&mut queues, 20), Some(10));
     // A command that does not wait keeps the place.
-    queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(50), MOST);
+    queues.keep_place(KeyNames::new(0, &[b"k"]), place(7, MonotonicMicros(50)), MOST);
     assert_eq!(since(&mut queues, 30), Some(10));
     assert_eq!(queues.take_given_up(), []);
     // Without room for its place, the attempt ends at once.
@@ -71,7 +76,7 @@ fn an_attempt_waits_from_its_first_command_until_its_place_is_given_up() {
     assert!(queues.time_out(MonotonicMicros(80), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!(queues.take_given_up(), [(MonotonicMicros(70), MonotonicMicros(80))]);
     // An attempt that never waited has not waited in vain.
-    queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(90), MOST);
+    queues.keep_place(KeyNames::new(0, &[b"k"]), place(7, MonotonicMicros(90)), MOST);
     assert!(queues.time_out(MonotonicMicros(90), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!((queues.take_given_up(), since(&mut queues, 95)), (vec![], Some(95)));
     queues.leave(1, Some(MonotonicMicros(99)), MOST);
@@ -104,7 +109,7 @@ fn a_check_of_all_queues_passes_over_those_with_only_places() {
     let mut queues = Queues::default();
     let name = |number: u64| number.to_be_bytes();
     for number in 0..1_000 {
-        queues.keep_place(KeyNames::new(0, &[&name(number)]), id(1).unwrap(), MonotonicMicros(9), MOST);
+        queues.keep_place(KeyNames::new(0, &[&name(number)]), place(1, MonotonicMicros(9)), MOST);
     }
     for number in 0..10 {
         queues.join(KeyNames::new(0, &[&name(500 + number)]), 0, waiter(number, 0, 9));
@@ -128,7 +133,7 @@ fn waiters_are_walked_in_pieces() {
     for client in 1..=10 {
         queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(client, 0, client));
     }
-    queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(3), MOST);
+    queues.keep_place(KeyNames::new(0, &[b"k"]), place(7, MonotonicMicros(3)), MOST);
     let odd = |waiter: &Waiter<u64>| (waiter.client().unwrap() % 2 == 1).then_some(());
     let (mut clients, mut from) = (Vec::new(), None);
     loop {
@@ -144,7 +149,7 @@ fn waiters_are_walked_in_pieces() {
     assert_eq!(queues.walk(None, &mut Budget::of(100), odd).1, None);
     // Many reserved places are not walked at once either.
     for number in 0..100 {
-        queues.keep_place(KeyNames::new(0, &[b"l"]), id(100 + number).unwrap(), MonotonicMicros(1), MOST);
+        queues.keep_place(KeyNames::new(0, &[b"l"]), place(100 + number, MonotonicMicros(1)), MOST);
     }
     let (found, next) = queues.walk(None, &mut Budget::of(10), odd);
     assert!(found.len() == 1 && next.is_some());
@@ -216,7 +221,7 @@ fn assert_sound(queues: &Queues<u64>) {
     for (id, queue) in &queues.by_id {
         assert!(queue.is_lost || queues.queue(KeyName::new(queue.db, &queue.name)) == Some(*id));
         assert!(queue.is_waited_for() || queue.due.is_none());
-        let singles = queue.single.blocked().iter().chain(queue.single.notifiable());
+        let singles = queue.single.blocked().iter().chain(queue.single.notifiable().iter());
         let waiters = singles.filter_map(|ticket| queues.waiter(*ticket));
         assert_eq!(queue.ids.len(), waiters.filter(|waiter| waiter.id.is_some()).count() + queue.places.len());
     }

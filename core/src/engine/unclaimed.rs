@@ -33,6 +33,8 @@ pub struct Claim {
     pub id: Id,
     /// How many others may hold the lock too.
     pub share: Share,
+    /// Whether its attempt takes the holder's result instead of the lock.
+    pub wants_result: bool,
     /// The channel on which it was notified.
     pub channel: Rc<Channel>,
     /// The connection whose end ends the wait.

@@ -56,12 +56,12 @@ impl Histogram {
 pub struct Waits {
     granted: Histogram,
     failed: Histogram,
-    /// The start times of the waits that have ended in this entry.
-    ended: Vec<MonotonicMicros>,
+    /// The start times of the waits that have ended in this entry, and whether they ended well.
+    ended: Vec<(MonotonicMicros, bool)>,
 }
 
 impl Waits {
-    /// The attempts that got their lock.
+    /// The attempts that got their lock, or its holder's result.
     #[must_use]
     pub const fn granted(&self) -> &Histogram {
         &self.granted
@@ -85,7 +85,12 @@ impl Waits {
 
     /// Notes that an attempt that has waited since `since` ended now without its lock.
     pub(super) fn has_ended(&mut self, since: MonotonicMicros) {
-        self.ended.push(since);
+        self.ended.push((since, false));
+    }
+
+    /// Notes that an attempt that has waited since `since` now got the holder's result.
+    pub(super) fn has_ended_well(&mut self, since: MonotonicMicros) {
+        self.ended.push((since, true));
     }
 
     /// Whether all waits that have ended are counted.
@@ -96,8 +101,9 @@ impl Waits {
 
     /// Counts the waits that have ended in this entry.
     pub fn settle(&mut self, now: MonotonicMicros) {
-        for since in self.ended.drain(..) {
-            self.failed.add(now.since(since));
+        for (since, is_well) in self.ended.drain(..) {
+            let histogram = if is_well { &mut self.granted } else { &mut self.failed };
+            histogram.add(now.since(since));
         }
     }
 

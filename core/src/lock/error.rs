@@ -77,13 +77,21 @@ pub enum Error {
     BusyId,
     /// The value of WAIT with NOTIFY or SNOTIFY.
     NotifyWaitTooLong,
+    /// The result of LOCK.RELEASE. The longest that `lock.result-max` allows, in bytes.
+    ResultLength(usize),
+    /// RESULT for a key with several holders.
+    ResultOfSeveral,
+    /// RESULT and an option that asks for something else.
+    ResultWith {
+        /// The other option.
+        option: &'static str,
+    },
     /// The value of NOTIFY or SNOTIFY.
     Channel,
     /// NOTIFY and SNOTIFY.
     ChannelTwice,
-    /// NOTIFY or SNOTIFY without another option.
-    ChannelNeeds {
-        /// NOTIFY or SNOTIFY.
+    /// An option without another that it needs.
+    Needs {
         option: &'static str,
         /// The option that is missing.
         missing: &'static str,
@@ -168,7 +176,10 @@ impl fmt::Display for Error {
             Self::NotifyWaitTooLong => out.write_str("ERR wait is longer than 1 hour, the maximum with NOTIFY or SNOTIFY"),
             Self::Channel => out.write_str("ERR channel is not 1 to 256 bytes long"),
             Self::ChannelTwice => out.write_str("ERR syntax error: NOTIFY and SNOTIFY exclude each other"),
-            Self::ChannelNeeds { option, missing } => write!(out, "ERR syntax error: {option} needs {missing}"),
+            Self::Needs { option, missing } => write!(out, "ERR syntax error: {option} needs {missing}"),
+            Self::ResultLength(most) => write!(out, "ERR result is longer than {most} bytes, the limit lock.result-max"),
+            Self::ResultOfSeveral => out.write_str("ERR RESULT needs a lock with one holder, and the key has several"),
+            Self::ResultWith { option } => write!(out, "ERR syntax error: RESULT and {option} exclude each other"),
             Self::ChannelSlot => out.write_str("ERR channel does not hash to the slot of the key"),
             Self::ChannelVersion => {
                 out.write_str("ERR NOTIFY and SNOTIFY need Redis 7.0 or later, or any version of Valkey")

@@ -27,7 +27,7 @@ pub const fn seconds(number: u64) -> Micros {
 /// A lease and a wait in seconds.
 pub fn ask(share: Share, lease: u64, wait: u64) -> Ask<'static> {
     let request = Request { share, lease: seconds(lease), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false, notify: None }
+    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false, wants_result: false, notify: None }
 }
 
 pub fn alone(lease: u64, wait: u64) -> Ask<'static> {

@@ -163,6 +163,7 @@ impl Run {
                 owner: None,
                 shape: ReplyShape::Token,
                 session: false,
+                wants_result: false,
                 since: MonotonicMicros(0),
                 until: MonotonicMicros(u64::MAX),
             };

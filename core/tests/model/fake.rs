@@ -76,6 +76,7 @@ impl Default for Settings {
                 waiters: 1_000,
                 queued: 1_000,
                 claim: Micros(2_000_000),
+                result: 65_536,
                 place: Micros(10_000_000),
                 tick: Micros(100_000),
             },

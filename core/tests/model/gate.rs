@@ -63,6 +63,7 @@ fn acquire(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Result<Optio
         Outcome::Granted(granted) => Ok(Some(granted.token)),
         Outcome::NotGranted => Ok(None),
         Outcome::Waits | Outcome::Queued => panic!("the client waits"),
+        Outcome::Result(_) => panic!("nobody asks for a result"),
     }
 }
 

@@ -124,9 +124,9 @@ fn fixed_seeds_are_without_a_finding() {
     let found = [784_921_784_289, 901_109_689_152, 595_617_627_183, 722_186_284_701];
     let sum = simulate_all((0..1_000).chain(found), || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
-    let Tally { cancelled, notified, claims, passed_over, .. } = sum;
+    let Tally { cancelled, notified, claims, results, passed_over, .. } = sum;
     let counts = [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred];
-    for count in counts.into_iter().chain([cancelled, notified, claims, passed_over]) {
+    for count in counts.into_iter().chain([cancelled, notified, claims, results, passed_over]) {
         assert!(count > 100, "{sum:?}");
     }
 }

@@ -30,6 +30,7 @@ pub unsafe extern "C" fn on_reply(
         letter.is_delivered = true;
         match &letter.answer {
             Answer::Granted(grant) => reply::granted(&context, &grant.granted, grant.shape),
+            Answer::Result(result) => reply::result(&context, result),
             Answer::NotGranted(shape) => reply::not_granted(&context, *shape),
             Answer::Failed(error) => context.reply_error(*error),
         }

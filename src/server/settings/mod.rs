@@ -50,6 +50,7 @@ pub struct Settings {
     place: Setting,
     max_queued: Setting,
     claim: Setting,
+    result: Setting,
     deadlock_edges: Setting,
     grace: Setting,
     /// How long the server sleeps between two ticks, as of the last tick.
@@ -66,6 +67,7 @@ impl Default for Settings {
             place: Setting::new(c"place-ms", 10_000, 0, HOUR_MS),
             max_queued: Setting::new(c"max-queued", 100_000, 0, 2_000_000),
             claim: Setting::new(c"claim-ms", 2_000, 1, HOUR_MS),
+            result: Setting::new(c"result-max", 65_536, 1, 1 << 20),
             deadlock_edges: Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000),
             grace: Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS),
             tick: Cell::new(RAREST_TICK),
@@ -75,10 +77,11 @@ impl Default for Settings {
 
 impl Settings {
     /// All settings, in the order of the documentation.
-    pub(in crate::server) const fn all(&self) -> [&Setting; 8] {
+    pub(in crate::server) const fn all(&self) -> [&Setting; 9] {
         // Without `..`, so that the compiler reports a setting forgotten here.
-        let Self { margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace, tick: _ } = self;
-        [margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace]
+        let Self { margin, retention, max_waiters, place, max_queued, claim, result, deadlock_edges, grace, tick: _ } =
+            self;
+        [margin, retention, max_waiters, place, max_queued, claim, result, deadlock_edges, grace]
     }
 
     /// The settings of the lock rules.
@@ -100,6 +103,7 @@ impl Settings {
             waiters: self.max_waiters.get_count(),
             queued: self.max_queued.get_count(),
             claim: self.claim.get_ms(),
+            result: self.result.get_count(),
             place: self.place.get_ms(),
             tick: self.tick.get(),
         }

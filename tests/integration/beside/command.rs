@@ -15,7 +15,7 @@ pub enum Command {
     /// LOCK.EXTEND or LOCK.MEXTEND
     Extend { token: u64, keys: Vec<u8>, lease: Ms, several: bool },
     /// LOCK.RELEASE
-    Release { token: u64, key: u8 },
+    Release { token: u64, key: u8, result: Option<u8> },
     /// LOCK.MRELEASE
     ReleaseAll { token: u64, keys: Vec<u8> },
     /// LOCK.CHECK
@@ -57,6 +57,8 @@ pub enum Received {
     Number(i64),
     /// Token, overdue-ms, previous token.
     Details(u64, Option<u64>, Option<u64>),
+    /// The holder's result.
+    Result(Vec<u8>),
     Error(String),
 }
 

@@ -49,7 +49,12 @@ impl Run {
                 let Known { token, keys } = self.known_grant(*grant)?;
                 // Sometimes a key other than its own.
                 let own = keys[usize::from(*key) % keys.len()];
-                Command::Release { token, key: if grant % 16 == 15 { key % KEYS } else { own } }
+                Command::Release { token, key: if grant % 16 == 15 { key % KEYS } else { own }, result: None }
+            }
+            Step::Share { grant, key } => {
+                let Known { token, keys } = self.known_grant(*grant)?;
+                let key_of_grant = keys[usize::from(*key) % keys.len()];
+                Command::Release { token, key: key_of_grant, result: Some(*grant) }
             }
             Step::ReleaseAll { grant, more } => {
                 let Known { token, keys } = self.known_grant(*grant)?;

@@ -40,7 +40,10 @@ impl Mix {
         let mut steps = Vec::with_capacity(count + 1);
         while steps.len() < count {
             let step = self.step(&mut random);
-            let may_pass_on = matches!(step, Step::Release { .. } | Step::ReleaseAll { .. } | Step::Disconnect { .. });
+            let may_pass_on = matches!(
+                step,
+                Step::Release { .. } | Step::Share { .. } | Step::ReleaseAll { .. } | Step::Disconnect { .. }
+            );
             steps.push(step);
             if may_pass_on && random.below(6) == 0 {
                 steps.push(Step::Lose);
@@ -64,6 +67,7 @@ fn many_clients(random: &mut Random) -> Step {
             session: random.below(8) == 0,
             in_transaction: false,
             notify: None,
+            wants_result: false,
         }),
         30..=44 => Step::Release { grant, key },
         45..=52 => Step::Extend { grant, lease: random.of(&[500, 1_500, 20_000]) },

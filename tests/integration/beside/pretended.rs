@@ -184,6 +184,7 @@ impl Pretended {
             let is_there = self.conns.contains(&conn);
             let sent = match &answer {
                 Answer::Granted(grant) => received(&grant.granted, grant.shape),
+                Answer::Result(result) => Received::Result(result.bytes.to_vec()),
                 Answer::NotGranted(_) => Received::Nil,
                 Answer::Failed(error) => Received::Error(error.to_string()),
             };
@@ -193,7 +194,7 @@ impl Pretended {
             self.node.event(|entry| match answer {
                 Answer::Granted(grant) if is_there => entry.delivered(grant.granted.token),
                 Answer::Granted(grant) => entry.undelivered(grant),
-                Answer::NotGranted(_) | Answer::Failed(_) => {}
+                Answer::Result(_) | Answer::NotGranted(_) | Answer::Failed(_) => {}
             });
         }
         has_any
@@ -209,7 +210,14 @@ impl Pretended {
             Command::Recover { conn, key, lease, id } => {
                 let id = id.map(id_of);
                 let request = Request { share: request::Share::Alone, lease: us(*lease), id, owner: None };
-                let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
+                let ask = Ask {
+                    request,
+                    wait: Micros(0),
+                    shape: ReplyShape::Details,
+                    session: false,
+                    wants_result: false,
+                    notify: None,
+                };
                 let outcome = self.node.command(*conn, |entry| entry.recover(&name(*key), &ask));
                 (*conn, outcome.map_or_else(failed, |granted| granted.map_or(Received::Nil, |it| details(&it))))
             }
@@ -226,9 +234,11 @@ impl Pretended {
                 });
                 (CONTROL, outcome.map_or_else(failed, number))
             }
-            Command::Release { token, key } => {
+            Command::Release { token, key, result } => {
                 let token = Token::new(*token).unwrap();
-                let outcome = self.node.command(CONTROL, |entry| entry.release(&name(*key), token));
+                let result = result.map(|number| number.to_string().into_bytes());
+                let result = result.as_deref();
+                let outcome = self.node.command(CONTROL, |entry| entry.release_with(&name(*key), token, result));
                 let number = |release| match release {
                     Release::InTime => 1,
                     Release::Late => -1,
@@ -267,7 +277,14 @@ impl Pretended {
         let id = command.id.map(|id| id_of(u64::from(id)));
         let request = Request { share, lease: us(command.lease), id, owner: None };
         let shape = if several { ReplyShape::Token } else { ReplyShape::Details };
-        let ask = Ask { request, wait: us(command.wait), shape, session: command.session, notify: None };
+        let ask = Ask {
+            request,
+            wait: us(command.wait),
+            shape,
+            session: command.session,
+            wants_result: command.wants_result,
+            notify: None,
+        };
         let names = names(&command.keys);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
         self.node.world.borrow_mut().is_transaction = command.in_transaction;
@@ -283,6 +300,7 @@ impl Pretended {
             Ok(Outcome::Granted(granted)) => Some(received(&granted, shape)),
             Ok(Outcome::NotGranted) => Some(Received::Nil),
             Ok(Outcome::Waits) => None,
+            Ok(Outcome::Result(result)) => Some(Received::Result(result.bytes.to_vec())),
             Ok(Outcome::Queued) => panic!("no step asks for that"),
             Err(error) => Some(failed(error)),
         }

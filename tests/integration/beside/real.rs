@@ -227,6 +227,9 @@ fn acquire(command: &Acquire, several: bool) -> Words {
     if command.session {
         args.extend(words(&[&"SESSION"]));
     }
+    if command.wants_result {
+        args.extend(words(&[&"RESULT"]));
+    }
     args
 }
 
@@ -239,7 +242,10 @@ fn plain(command: &Command) -> Words {
         Command::Extend { token, keys, lease, several: true } => {
             [words(&[&"LOCK.MEXTEND"]), counted(keys), words(&[token, &"PX", lease])].concat()
         }
-        Command::Release { token, key } => words(&[&"LOCK.RELEASE", &text(*key), token]),
+        Command::Release { token, key, result: None } => words(&[&"LOCK.RELEASE", &text(*key), token]),
+        Command::Release { token, key, result: Some(result) } => {
+            words(&[&"LOCK.RELEASE", &text(*key), token, &"RESULT", result])
+        }
         Command::ReleaseAll { token, keys } => [words(&[&"LOCK.MRELEASE"]), counted(keys), words(&[token])].concat(),
         Command::Check { token, key } => words(&[&"LOCK.CHECK", &text(*key), token]),
         Command::Cancel { key, id } => words(&[&"LOCK.CANCEL", &text(*key), id]),
@@ -267,8 +273,9 @@ fn received(reply: &Reply) -> Received {
         Reply::Int(number) => Received::Number(*number),
         Reply::Status(_) => Received::Done,
         Reply::Error(text) => Received::Error(text.clone()),
+        Reply::Text(bytes) => Received::Result(bytes.clone()),
         Reply::List(list) => match &list[..] {
-            // EXEC
+            // EXEC, or a result
             [only] => received(only),
             [token, overdue, before, _] => Received::Details(count(token).unwrap(), count(overdue), count(before)),
             other => panic!("an unexpected list: {other:?}"),

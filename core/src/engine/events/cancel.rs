@@ -44,7 +44,8 @@ impl<H> Engine<H> {
             self.end(gone, End::Cancelled);
         }
         let given_up = claims.into_iter().filter_map(|claim| self.cancel_claim(claim)).collect();
-        let may_bar = !is_nearly_full || was_there || was_barred;
+        // An attempt that has left with a result can still ask for it.
+        let may_bar = (!is_nearly_full || was_there || was_barred) && self.kept_result(key, id, clock).is_none();
         if let Some(until) = limits.reserved_until(clock).filter(|_| may_bar) {
             self.queues.bar(key, id, until, limits.most_places());
         }

@@ -144,7 +144,7 @@ impl<H> Engine<H> {
                     let (channel, keys) = (std::rc::Rc::clone(&channel), keys.clone());
                     self.outbox.announce(Notice { channel, news: News::Granted, id, keys, claim: Some(ticket) });
                 }
-                let (share, since) = (waiter.share, waiter.since);
+                let (share, since, wants_result) = (waiter.share, waiter.since, waiter.wants_result);
                 let released = 0;
                 self.claims.add(
                     ticket,
@@ -154,6 +154,7 @@ impl<H> Engine<H> {
                         keys,
                         id,
                         share,
+                        wants_result,
                         channel,
                         session,
                         sent,
@@ -177,7 +178,7 @@ impl<H> Engine<H> {
                 self.remember_or_recall(name, at, &mut granted, clock);
             }
         }
-        let Waiter { shape, session, id, owner, .. } = waiter;
+        let Waiter { shape, session, id, owner, wants_result, .. } = waiter;
         if session {
             for name in keys.iter() {
                 let binding = Binding { client, token: granted.token, until: granted.until };
@@ -186,7 +187,7 @@ impl<H> Engine<H> {
         } else {
             self.grantees.note(granted.token, client);
         }
-        self.outbox.put(handle, Answer::Granted(Grant { granted, shape, db, keys, id, owner, ticket }));
+        self.outbox.put(handle, Answer::Granted(Grant { granted, shape, db, keys, id, owner, wants_result, ticket }));
         Some(waited)
     }
 

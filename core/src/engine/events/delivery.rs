@@ -1,14 +1,33 @@
 //! Whether a grant reached the client that waited for it. If it did not, it is passed on.
 
+use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Granted, Written};
-use crate::engine::outbox::Grant;
+use crate::engine::outbox::{Grant, Letter};
 use crate::engine::outstanding::Lost;
 use crate::engine::queue::{Keys, Place, Ticket};
 use crate::engine::{Clock, Engine, Limits};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
+    /// The next answer to send; `None` if there is none, or if enough were sent at once.
+    pub fn next_answer(&mut self) -> Option<(H, Box<Letter>)> {
+        if self.outbox.has_answers() && !self.answers.has_left() {
+            return None;
+        }
+        let next = self.outbox.take();
+        match &next {
+            Some((_, letter)) => self.answers.spend(letter.answer.size()),
+            None => self.renew_answers(),
+        }
+        next
+    }
+
+    /// Refills the budget of answers.
+    pub const fn renew_answers(&mut self) {
+        self.answers = Budget::ANSWERS;
+    }
+
     /// Called when a grant reached its client, or is no longer meant for it.
     pub fn delivered(&mut self, token: Token) {
         self.outstanding.arrived(token);
@@ -17,12 +36,12 @@ impl<H> Engine<H> {
     /// Called when a grant did not reach its client: the grant is passed on, and an attempt with an ID gets its place
     /// back, unless the attempt has since asked again and got its grant.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
-        let Grant { granted, db, keys, id, owner, ticket, .. } = grant;
+        let Grant { granted, db, keys, id, owner, wants_result, ticket, .. } = grant;
         if !self.outstanding.arrived(granted.token) {
             return;
         }
         if let (Some(id), Some(until)) = (id, limits.reserved_until(clock)) {
-            let place = Place { id, until, since: None };
+            let place = Place { id, until, since: None, wants_result };
             self.queues.restore_place(db, keys.clone(), ticket, place, limits.most_places());
         }
         self.count(Counter::Undelivered);

@@ -12,7 +12,8 @@ impl<H> Engine<H> {
         let left = self.queues.leave(client, limits.reserved_until(clock), limits.most_places());
         let mut dissolving = self.dissolving.iter_mut();
         let left = left.or_else(|| dissolving.find_map(|queues| queues.leave(client, None, MostPlaces::NONE)));
-        let Gone { waiter, is_kept, .. } = left?;
+        let Gone { waiter, is_kept, result, .. } = left?;
+        self.keep_result_of(waiter.id, result.as_ref());
         if !is_kept {
             self.waits.has_ended(waiter.since);
         }

@@ -39,7 +39,11 @@ impl<H> Engine<H> {
 
     /// Answers a waiter that left the queue: its wait has ended without the lock.
     pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
-        let Gone { waiter, keys, is_kept } = gone;
+        let Gone { waiter, keys, is_kept, result } = gone;
+        if let Some(result) = result {
+            self.ended_with(result, waiter, keys);
+            return;
+        }
         // A replaced wait continues in the newer command.
         if !is_kept && !matches!(end, End::Failed(Error::Replaced)) {
             self.waits.has_ended(waiter.since);

@@ -1,7 +1,7 @@
 //! A caller that was refused begins to wait, or gets a place reserved.
 
 use crate::engine::counters::Counter;
-use crate::engine::queue::{load, Waiter};
+use crate::engine::queue::{load, Place, Waiter};
 use crate::engine::{Clock, Engine, KeyNames, Limits};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
@@ -88,9 +88,12 @@ impl<H> Engine<H> {
     }
 
     /// Reserves a place for a while for an attempt that was refused and does not wait.
-    pub fn reserve(&mut self, keys: KeyNames<'_>, id: Id, limits: Limits, clock: impl Clock) {
+    pub fn reserve(&mut self, keys: KeyNames<'_>, id: Id, wants_result: bool, limits: Limits, clock: impl Clock) {
         let earlier = match limits.reserved_until(clock) {
-            Some(until) => self.queues.keep_place(keys, id, until, limits.most_places()),
+            Some(until) => {
+                let place = Place { id, until, since: None, wants_result };
+                self.queues.keep_place(keys, place, limits.most_places())
+            }
             // The newer command takes over an earlier command's place and gives it up at once.
             None => self.queues.forget_all(keys, id),
         };

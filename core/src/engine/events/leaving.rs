@@ -86,10 +86,12 @@ impl<H> Engine<H> {
         }
         let key = self.queues.queue_of_ticket(ticket).and_then(|queue| self.queues.key(queue));
         let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) else { return };
-        if let (Some((db, name)), Some(id), Some(until)) = (key, gone.waiter.id, until) {
-            self.queues.bar(KeyName { db, name: &name }, id, until, limits.most_places());
+        if gone.result.is_none() {
+            if let (Some((db, name)), Some(id), Some(until)) = (key, gone.waiter.id, until) {
+                self.queues.bar(KeyName { db, name: &name }, id, until, limits.most_places());
+            }
+            self.count(Counter::Cancels);
         }
-        self.count(Counter::Cancels);
         self.end(gone, End::Cancelled);
     }
 

@@ -22,6 +22,7 @@ const LIMITS: Limits = Limits {
     waiters: 1_000_000,
     queued: 1_000_000,
     claim: Micros(2_000),
+    result: 65_536,
     place: Micros(10_000_000),
     tick: Micros(100_000),
 };
@@ -57,6 +58,7 @@ fn waiting(engine: &mut Engine<u64>) {
             owner: None,
             shape: ReplyShape::Token,
             session: true,
+            wants_result: false,
             since: MonotonicMicros(0),
             until: MonotonicMicros(5_000),
         };
@@ -157,6 +159,7 @@ fn waits_with_long_names_that_time_out_together_leave_in_pieces() {
             owner: None,
             shape: ReplyShape::Token,
             session: false,
+            wants_result: false,
             since: MonotonicMicros(0),
             until: MonotonicMicros(5_000),
         };

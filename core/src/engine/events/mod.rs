@@ -17,6 +17,7 @@ pub(crate) mod leaving;
 pub(crate) mod next_run;
 pub(crate) mod notify;
 pub(crate) mod release;
+pub(crate) mod results;
 pub(crate) mod serve;
 pub(crate) mod several_locks;
 pub(crate) mod time_out;

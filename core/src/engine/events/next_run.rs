@@ -41,7 +41,8 @@ impl<H> Engine<H> {
         let now = (self.gate.is_sweeping() || !self.outbox.is_empty() || self.has_leaving()).then_some(None);
         let work = [ready, rest, now].into_iter().flatten().map(|postponed| postponed.unwrap_or(Wake::AT_ONCE));
         let deadline = self.claims.next_deadline().map(|deadline| deadline.unwrap_or(Wake::AT_ONCE));
-        let end = self.queues.next_end().into_iter().chain(deadline).chain(work).min();
+        let kept = self.kept.next_end();
+        let end = self.queues.next_end().into_iter().chain(deadline).chain(work).chain(kept).min();
         Wake { end, due: self.queues.next_due() }
     }
 }

@@ -147,6 +147,7 @@ impl<H> Engine<H> {
     pub fn is_quiet(&self) -> bool {
         self.queues.is_empty()
             && self.claims.is_empty()
+            && self.kept.is_empty()
             && self.sessions.is_empty()
             && self.outbox.is_empty()
             && !self.has_leaving()

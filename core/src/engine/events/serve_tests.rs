@@ -31,6 +31,7 @@ fn scanned() -> Engine<u64> {
         owner: None,
         shape: ReplyShape::Token,
         session: false,
+        wants_result: false,
         since: MonotonicMicros(0),
         until: MonotonicMicros(1_000),
     };

@@ -18,7 +18,9 @@ impl<H> Engine<H> {
             let Some((keys, gone)) = gone else { break };
             budget.spend_on_waiter(&keys);
             if let Some(gone) = gone {
-                self.count(Counter::TimeOuts);
+                if gone.result.is_none() {
+                    self.count(Counter::TimeOuts);
+                }
                 self.end(gone, End::TimedOut);
             }
         }

@@ -60,7 +60,7 @@ impl<H> Engine<H> {
     pub fn give_up(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
         if let Some(until) = limits.reserved_until(clock) {
-            let place = Place { id: claim.id, until, since: Some(claim.since) };
+            let place = Place { id: claim.id, until, since: Some(claim.since), wants_result: claim.wants_result };
             self.queues.restore_place(claim.db, claim.keys.clone(), ticket, place, limits.most_places());
         } else {
             self.waits.has_ended(claim.since);

@@ -11,7 +11,9 @@ use crate::lock::token::Token;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AnswerForm {
     /// A grant, its keys, its attempt, and its ticket if the grant comes back when delivery fails.
-    Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), (Option<Id>, Option<OwnerBuf>), Option<usize>),
+    Granted(Granted, (ReplyShape, bool), (i32, Vec<Box<[u8]>>), (Option<Id>, Option<OwnerBuf>), Option<usize>),
+    /// The holder's result.
+    Result(Box<[u8]>),
     /// Nil.
     NotGranted(ReplyShape),
     Failed(Error),
@@ -22,18 +24,25 @@ impl Answer {
     pub fn ticket(&self, is_on_its_way: impl Fn(Token) -> bool) -> Option<Ticket> {
         match self {
             Self::Granted(grant) => Some(grant.ticket).filter(|_| is_on_its_way(grant.granted.token)),
-            Self::NotGranted(_) | Self::Failed(_) => None,
+            Self::Result(_) | Self::NotGranted(_) | Self::Failed(_) => None,
         }
     }
 
     pub fn canonical(&self, tickets: &Order<Ticket>, is_on_its_way: impl Fn(Token) -> bool) -> AnswerForm {
         match self {
             Self::Granted(grant) => {
-                let Grant { granted, shape, db, keys, id, owner, .. } = grant;
+                let Grant { granted, shape, db, keys, id, owner, wants_result, .. } = grant;
                 let names = keys.iter().map(Box::from).collect();
                 let ticket = self.ticket(is_on_its_way).map(|ticket| tickets.at(ticket));
-                AnswerForm::Granted(granted.clone(), *shape, (*db, names), (*id, owner.clone()), ticket)
+                AnswerForm::Granted(
+                    granted.clone(),
+                    (*shape, *wants_result),
+                    (*db, names),
+                    (*id, owner.clone()),
+                    ticket,
+                )
             }
+            Self::Result(result) => AnswerForm::Result(result.bytes.clone()),
             Self::NotGranted(shape) => AnswerForm::NotGranted(*shape),
             Self::Failed(error) => AnswerForm::Failed(*error),
         }

@@ -15,7 +15,13 @@ impl<H> Queues<H> {
         let ticket = Ticket(self.next_number());
         self.barred = self.barred.saturating_add(1);
         self.ends.insert((until, ticket));
-        self.insert_entry(key.db, keys, None, ticket, Body::Cancelled(Place { id, until, since: None }));
+        self.insert_entry(
+            key.db,
+            keys,
+            None,
+            ticket,
+            Body::Cancelled(Place { id, until, since: None, wants_result: false }),
+        );
     }
 
     /// Whether an attempt is barred from one of these keys.

@@ -1,6 +1,7 @@
 //! The canonical form of the queues, for comparison. Tickets and queues keep their order but not their numbers: only
 //! the order of the numbers matters.
 
+use super::delivery::Delivery;
 use super::{Body, Cause, Channel, Entry, Handle, Position, Queue, QueueId, Queues, ReplyShape, Ticket, Waiter};
 use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::request::Share;
@@ -39,8 +40,8 @@ pub struct QueuesForm<H> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum BodyForm<H> {
-    Waits(HandleForm<H>, (Share, Micros), (Option<Id>, Option<OwnerBuf>), (ReplyShape, bool), MonotonicMicros),
-    Keeps(Id, MonotonicMicros),
+    Waits(HandleForm<H>, (Share, Micros), (Option<Id>, Option<OwnerBuf>), (ReplyShape, bool, bool), MonotonicMicros),
+    Keeps(Id, MonotonicMicros, bool),
     Cancelled(Id, MonotonicMicros),
 }
 
@@ -67,6 +68,7 @@ struct QueueForm {
     is_refused: bool,
     /// How it will be served; the rest of an earlier round is overwritten before it is read.
     ready: Option<(Option<usize>, Cause, usize)>,
+    deliveries: Vec<(Box<[u8]>, Vec<usize>)>,
 }
 
 impl<H: Clone> Queues<H> {
@@ -105,8 +107,14 @@ impl<H: Clone> Queues<H> {
             evicted_until: queue.evicted_until,
             is_refused: queue.is_refused,
             ready: is_to_be_served.then(|| (queue.ready.map(|ticket| tickets.at(ticket)), queue.cause, queue.tried)),
+            deliveries: queue.deliveries.iter().map(|delivery| delivered(delivery, tickets)).collect(),
         }
     }
+}
+
+fn delivered(delivery: &Delivery, tickets: &Order<Ticket>) -> (Box<[u8]>, Vec<usize>) {
+    let all = delivery.tickets.iter().flatten();
+    (delivery.result.bytes.clone(), all.map(|ticket| tickets.at(*ticket)).collect())
 }
 
 impl<H: Clone> Entry<H> {
@@ -122,16 +130,17 @@ impl<H: Clone> Entry<H> {
     fn body(&self) -> BodyForm<H> {
         match &self.body {
             Body::Waits(waiter) => {
-                let Waiter { handle, share, lease, id, owner, shape, session, since: _, until } = waiter.clone();
+                let Waiter { handle, share, lease, id, owner, shape, session, wants_result, since: _, until } =
+                    waiter.clone();
                 let handle = match handle {
                     Handle::Blocked { handle, client } => HandleForm::Blocked(handle, client),
                     Handle::Channel { channel, session, sent } => {
                         HandleForm::Channel(channel.as_ref().clone(), session, sent)
                     }
                 };
-                BodyForm::Waits(handle, (share, lease), (id, owner), (shape, session), until)
+                BodyForm::Waits(handle, (share, lease), (id, owner), (shape, session, wants_result), until)
             }
-            Body::Keeps(place) => BodyForm::Keeps(place.id, place.until),
+            Body::Keeps(place) => BodyForm::Keeps(place.id, place.until, place.wants_result),
             Body::Cancelled(place) => BodyForm::Cancelled(place.id, place.until),
         }
     }

@@ -114,7 +114,7 @@ impl<H> Queues<H> {
     /// What a client waits for.
     #[must_use]
     pub fn waits_for(&self, client: u64) -> Option<Wait> {
-        let ticket = *self.clients.get(&client)?;
+        let ticket = *self.clients.get(&client).filter(|ticket| !self.gets_result(**ticket))?;
         let share = self.entries.get(&ticket)?.waiter()?.share;
         let (db, keys) = self.keys(ticket)?;
         Some(Wait { ticket, share, db, keys })
@@ -125,7 +125,7 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn narrows(&self, key: KeyName<'_>, most: usize) -> (Narrows, usize) {
         let (mut steps, mut inspected): (Vec<(Ticket, u64)>, usize) = (Vec::new(), 0);
-        for ticket in self.queue_of(key).into_iter().flat_map(|queue| queue.single.blocked()) {
+        for ticket in self.queue_of(key).into_iter().flat_map(|queue| queue.single.blocked().iter()) {
             inspected = inspected.saturating_add(1);
             if inspected > most {
                 break;

@@ -1,6 +1,7 @@
 //! Joining queues, and reserving places in them.
 
 use super::removal::Removed;
+use super::tickets::Tickets;
 use super::{
     load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Mark, MostPlaces, Names, Place, Position, Queue, QueueId,
     Queues, Singles, Ticket, Waiter, MOST_OF_AN_ID,
@@ -8,7 +9,7 @@ use super::{
 use crate::engine::key_name::{KeyName, KeyNames};
 use crate::lock::record::Id;
 use crate::lock::time::MonotonicMicros;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// An ID's entries in the queue before a newer command of its attempt.
@@ -57,10 +58,10 @@ impl<H> Queues<H> {
 
     /// Reserves a place for an attempt that does not wait: its old place if it has one, otherwise one at the end,
     /// within the limits `most`. Returns the waiters with this ID, which no longer wait.
-    pub fn keep_place(&mut self, keys: KeyNames<'_>, id: Id, until: MonotonicMicros, most: MostPlaces) -> Vec<Gone<H>> {
-        let Taken { ticket, earlier, since, .. } = self.take_place(keys, Some(id));
+    pub fn keep_place(&mut self, keys: KeyNames<'_>, place: Place, most: MostPlaces) -> Vec<Gone<H>> {
+        let Taken { ticket, earlier, since, .. } = self.take_place(keys, Some(place.id));
         let ticket = ticket.unwrap_or_else(|| Ticket(self.next_number()));
-        self.keep(keys.db, self.keys_named(keys), ticket, Place { id, until, since }, most);
+        self.keep(keys.db, self.keys_named(keys), ticket, Place { since, ..place }, most);
         earlier
     }
 
@@ -147,6 +148,7 @@ impl<H> Queues<H> {
             Body::Keeps(place) | Body::Cancelled(place) => (false, Some(place.id)),
         };
         let has_channel = matches!(&body, Body::Waits(waiter) if waiter.channel().is_some());
+        let wants_result = body.wants_result();
         if let (Some(queue), Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. })) =
             (queue, &body)
         {
@@ -159,10 +161,8 @@ impl<H> Queues<H> {
                 queue.ids.insert(id, ticket);
             }
             match (waits, is_single) {
-                (false, _) => {
-                    queue.places.insert(ticket);
-                }
-                (true, true) => queue.single.insert(ticket, has_channel),
+                (false, _) => queue.places.insert(ticket, wants_result),
+                (true, true) => queue.single.insert(ticket, has_channel, wants_result),
                 (true, false) => {
                     queue.parked.insert(ticket);
                 }
@@ -236,7 +236,8 @@ impl<H> Queues<H> {
             mark,
             single: Singles::default(),
             parked: BTreeSet::new(),
-            places: BTreeSet::new(),
+            places: Tickets::default(),
+            deliveries: VecDeque::new(),
             ids: BTreeMap::new(),
             due: None,
             last_end: None,

@@ -1,7 +1,7 @@
 //! Waiters that leave together: all attempts of a channel or connection, or all waiters of a queue. They are granted
 //! nothing more. They are removed a piece at a time, because removing a million at once would block the server.
 
-use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
+use super::{Channel, Gone, Keys, MostPlaces, Queue, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
 use std::rc::Rc;
 
@@ -84,7 +84,7 @@ impl<H> Queues<H> {
     /// Whether attempts are leaving a piece at a time.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
-        self.channels.has_ended() || !self.lost.is_empty()
+        self.channels.has_ended() || !self.lost.is_empty() || self.has_results()
     }
 
     fn drop_ticket(&mut self, ticket: Ticket) -> Option<(Keys, Option<Gone<H>>)> {
@@ -98,16 +98,7 @@ impl<H> Queues<H> {
 
     /// The waiters of a key, in order.
     pub fn waiting(&self, key: KeyName<'_>) -> impl Iterator<Item = &Waiter<H>> {
-        let queue = self.queue_of(key);
-        let mut sets = queue.map(|queue| {
-            [queue.single.blocked(), queue.single.notifiable(), &queue.parked].map(|set| set.iter().peekable())
-        });
-        let tickets = std::iter::from_fn(move || {
-            let sets = sets.as_mut()?;
-            let heads = sets.iter_mut().enumerate().filter_map(|(at, set)| Some((set.peek().copied()?, at)));
-            let (_, first) = heads.min()?;
-            sets.get_mut(first)?.next()
-        });
+        let tickets = self.queue_of(key).into_iter().flat_map(Queue::in_order);
         tickets.filter_map(|ticket| self.waiter(*ticket))
     }
 }

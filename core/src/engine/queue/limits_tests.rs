@@ -23,8 +23,7 @@ fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
     let keep = |queues: &mut Queues<u64>, number: u64, names: &[&[u8]]| {
         queues.keep_place(
             KeyNames::new(0, names),
-            id(number).unwrap(),
-            MonotonicMicros(5),
+            place(number, MonotonicMicros(5)),
             MostPlaces { keys: 5, bytes: 20 },
         );
         queues.places()
@@ -45,10 +44,10 @@ fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_its_name() {
     let mut queues: Queues<u64> = Queues::default();
     let most = MostPlaces { keys: 100, bytes: 20 };
     let until = MonotonicMicros(5);
-    queues.keep_place(KeyNames::new(0, &[b"0123456789"]), id(1).unwrap(), until, most);
+    queues.keep_place(KeyNames::new(0, &[b"0123456789"]), place(1, until), most);
     queues.bar(KeyName::new(0, b"012345678"), id(2).unwrap(), until, most);
     assert_eq!((queues.places(), queues.placed.bytes), (2, 19));
-    queues.keep_place(KeyNames::new(0, &[b"ab"]), id(3).unwrap(), until, most);
+    queues.keep_place(KeyNames::new(0, &[b"ab"]), place(3, until), most);
     queues.bar(KeyName::new(0, b"ab"), id(4).unwrap(), until, most);
     assert_eq!(queues.places(), 2);
     queues.bar(KeyName::new(0, b"a"), id(5).unwrap(), until, most);
@@ -83,8 +82,7 @@ fn only_a_limited_number_of_attempts_for_several_keys_may_share_an_id() {
         let name = number.to_string().into_bytes();
         queues.keep_place(
             KeyNames::new(0, &[&name, b"x".repeat(number + 1).as_slice()]),
-            id(7).unwrap(),
-            MonotonicMicros(5),
+            place(7, MonotonicMicros(5)),
             MostPlaces { keys: 10_000, bytes: 100_000 },
         );
     }

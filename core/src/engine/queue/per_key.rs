@@ -1,11 +1,13 @@
 //! The queue of one key, and what a ticket means in it.
 
+use super::delivery::Delivery;
 use super::singles::Singles;
-use super::{Place, QueueId, Ticket, Waiter};
+use super::tickets::{earlier, in_order, Tickets};
+use super::{Leaving, Place, QueueId, Ticket, Waiter};
 use crate::engine::names::{Mark, Names};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// Why a queue is served.
@@ -25,6 +27,17 @@ pub(super) enum Body<H> {
     Keeps(Place),
     /// The attempt was cancelled: late copies of its commands get nothing.
     Cancelled(Place),
+}
+
+impl<H> Body<H> {
+    /// Whether its attempt takes the holder's result instead of the lock.
+    pub(super) const fn wants_result(&self) -> bool {
+        match self {
+            Self::Waits(waiter) => waiter.wants_result,
+            Self::Keeps(place) => place.wants_result,
+            Self::Cancelled(_) => false,
+        }
+    }
 }
 
 /// Where a ticket is.
@@ -76,7 +89,9 @@ pub(super) struct Queue {
     pub(super) single: Singles,
     /// The waiters for several locks that cannot have this lock.
     pub(super) parked: BTreeSet<Ticket>,
-    pub(super) places: BTreeSet<Ticket>,
+    pub(super) places: Tickets,
+    /// Attempts that have left with a result, and are still to be removed.
+    pub(super) deliveries: VecDeque<Delivery>,
     /// The IDs of `single` and `places`.
     pub(super) ids: BTreeMap<Id, Ticket>,
     /// When the lock becomes free on its own, if known.
@@ -111,14 +126,21 @@ impl Queue {
         }
     }
 
-    /// The first waiter other than `but`.
-    pub(super) fn head_but(&self, but: Option<Ticket>) -> Option<Ticket> {
+    /// The first waiter, without those that are leaving.
+    pub(super) fn head_but(&self, leaving: Leaving) -> Option<Ticket> {
         let head = self.head();
-        if head != but || but.is_none() {
-            return head;
+        match leaving {
+            Leaving::Nobody => head,
+            Leaving::One(ticket) if head != Some(ticket) => head,
+            Leaving::One(ticket) => self.in_order().copied().find(|other| *other != ticket),
+            Leaving::Wanting { all } => earlier(self.single.first_without_result(all), self.parked.first()).copied(),
         }
-        let all = [self.single.blocked(), self.single.notifiable(), &self.parked];
-        all.into_iter().filter_map(|tickets| tickets.iter().copied().find(|ticket| Some(*ticket) != but)).min()
+    }
+
+    /// All waiters, in order.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Ticket> {
+        let [[one, two], [three, four]] = [self.single.blocked().sets(), self.single.notifiable().sets()];
+        in_order([one, two, three, four, &self.parked])
     }
 
     pub(super) fn since(&self) -> Option<MonotonicMicros> {

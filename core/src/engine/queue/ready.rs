@@ -1,6 +1,6 @@
 //! When locks with waiters become free, and who is next.
 
-use super::{Cause, QueueId, Queues, Ticket, Waiter};
+use super::{Cause, Leaving, QueueId, Queues, Ticket, Waiter};
 use crate::engine::budget::Budget;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
@@ -15,9 +15,8 @@ pub enum Of {
     All,
     /// The blocked clients.
     Blocked,
-    /// The head, if it waits for this lock alone. With a ticket: as if this waiter had left, which it will once the
-    /// hand-off is written.
-    Head(Option<Ticket>),
+    /// The head, if it waits for this lock alone.
+    Head(Leaving),
 }
 
 /// The waiter that is considered next.
@@ -140,8 +139,8 @@ impl<H> Queues<H> {
                 };
                 (queue.single.blocked().first(), queue.parked.iter().take(MOST_TRIED).find(is_blocked))
             }
-            Of::Head(but) => {
-                let head = queue.head_but(but).filter(|head| queue.single.contains(*head))?;
+            Of::Head(leaving) => {
+                let head = queue.head_but(leaving).filter(|head| queue.single.contains(*head))?;
                 return Some(Candidate::Single(head, self.entries.get(&head)?.waiter()?));
             }
         };

@@ -2,6 +2,7 @@
 
 use super::{load, Body, Entry, Gone, Handle, Keys, MostPlaces, Place, Position, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
+use crate::engine::result::LockResult;
 use crate::lock::record::Id;
 use crate::lock::request::Share;
 use crate::lock::time::MonotonicMicros;
@@ -11,12 +12,14 @@ use std::rc::Rc;
 pub(super) struct Removed<H> {
     pub(super) entry: Entry<H>,
     keys: Option<Keys>,
+    /// The result that its attempt gets.
+    pub(super) result: Option<Rc<LockResult>>,
 }
 
 impl<H> Removed<H> {
     pub(super) fn into_gone(self) -> Option<Gone<H>> {
         match self.entry.body {
-            Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys, is_kept: false }),
+            Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys, is_kept: false, result: self.result }),
             Body::Keeps(_) | Body::Cancelled(_) => None,
         }
     }
@@ -93,8 +96,10 @@ impl<H> Queues<H> {
         self.entries.get(&ticket)?.waiter()?;
         let (db, keys) = self.keys(ticket)?;
         let mut gone = self.remove(ticket)?.into_gone()?;
-        if let (Some(id), Some(until)) = (gone.waiter.id, kept_until) {
-            gone.is_kept = self.keep(db, keys, ticket, Place { id, until, since: Some(gone.waiter.since) }, most);
+        // An attempt that gets a result has left for good.
+        if let (Some(id), Some(until), None) = (gone.waiter.id, kept_until, &gone.result) {
+            let place = Place { id, until, since: Some(gone.waiter.since), wants_result: gone.waiter.wants_result };
+            gone.is_kept = self.keep(db, keys, ticket, place, most);
         }
         Some(gone)
     }
@@ -143,21 +148,19 @@ impl<H> Queues<H> {
             }
         };
         self.ends.remove(&(until, ticket));
-        match &entry.position {
+        let result = match &entry.position {
             Position::In(queue) => self.leave_queue(*queue, ticket, id, granted),
             Position::Parked { db, queue, .. } => {
                 if let Some(id) = id {
                     self.forget_attempt(*db, id, ticket);
                 }
-                if let Some(queue) = queue {
-                    self.leave_queue(*queue, ticket, None, granted);
-                }
+                queue.and_then(|queue| self.leave_queue(queue, ticket, None, granted))
             }
-        }
+        };
         if self.entries.is_empty() {
             self.shrink();
         }
-        Some(Removed { entry, keys })
+        Some(Removed { entry, keys, result })
     }
 
     fn forget_attempt(&mut self, db: i32, id: Id, ticket: Ticket) {
@@ -169,15 +172,21 @@ impl<H> Queues<H> {
         }
     }
 
-    fn leave_queue(&mut self, id: QueueId, ticket: Ticket, attempt: Option<Id>, granted: bool) {
-        let Some(queue) = self.by_id.get_mut(&id) else { return };
+    /// Removes a ticket from its queue. Returns the result that its attempt gets.
+    fn leave_queue(
+        &mut self,
+        id: QueueId,
+        ticket: Ticket,
+        attempt: Option<Id>,
+        granted: bool,
+    ) -> Option<Rc<LockResult>> {
+        let queue = self.by_id.get_mut(&id)?;
         if let Some(attempt) = attempt {
             queue.ids.remove(&attempt);
         }
         let was_first = queue.single.first() == Some(&ticket);
-        if !queue.single.remove(ticket) && !queue.parked.remove(&ticket) {
-            queue.places.remove(&ticket);
-        }
+        let is_queued = queue.single.remove(ticket) || queue.parked.remove(&ticket) || queue.places.remove(ticket);
+        let result = if is_queued { None } else { queue.take_delivery(ticket) };
         // The waiter that left may have held up parked waiters.
         let frees_parked = was_first && !granted && !queue.parked.is_empty();
         // The next in the queue may allow more holders than the waiter that left.
@@ -188,6 +197,7 @@ impl<H> Queues<H> {
         }
         self.relist(id);
         self.tidy(id);
+        result
     }
 
     /// Removes a reserved place.
@@ -203,7 +213,7 @@ impl<H> Queues<H> {
         }
         self.rest(id);
         let Some(queue) = self.by_id.get_mut(&id) else { return };
-        if queue.places.is_empty() {
+        if queue.places.is_empty() && queue.deliveries.is_empty() {
             let (db, name, mark) = (queue.db, Rc::clone(&queue.name), queue.mark);
             self.index.remove_if(KeyName { db, name: &name }, mark, |queue| *queue == id);
             self.by_id.remove(&id);

@@ -1,6 +1,7 @@
 //! Attempts that wait or may come back: how to reach them, what they ask for, and what leaves the queue with them.
 
 use super::{Channel, Keys, QueueId, Ticket};
+use crate::engine::result::LockResult;
 use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::request::{Request, Share};
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -51,6 +52,8 @@ pub struct Waiter<H> {
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
+    /// Whether it takes the holder's result instead of the lock.
+    pub wants_result: bool,
     /// When its attempt began to wait; if the wait was interrupted, when its first command began to wait.
     pub since: MonotonicMicros,
     /// When its wait ends.
@@ -98,6 +101,8 @@ pub struct Gone<H> {
     pub keys: Option<Keys>,
     /// Whether its place is reserved, so that the attempt may continue.
     pub is_kept: bool,
+    /// The result that it gets.
+    pub result: Option<Rc<LockResult>>,
 }
 
 /// The result of joining a queue.
@@ -146,4 +151,17 @@ pub struct Place {
     pub until: MonotonicMicros,
     /// When the attempt began to wait; `None` if it never did.
     pub since: Option<MonotonicMicros>,
+    /// Whether its last command took the holder's result instead of the lock.
+    pub wants_result: bool,
+}
+
+/// The waiters that will leave the queue once the hand-off is written: it is decided as if they had left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    Nobody,
+    One(Ticket),
+    /// Those that get the holder's result: blocked clients, or `all`.
+    Wanting {
+        all: bool,
+    },
 }

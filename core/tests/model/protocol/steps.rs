@@ -57,7 +57,14 @@ impl Protocol {
         let id = command.id.filter(|_| self.scope.mutant != Mutant::IgnoresIds);
         let request = Request { share: Share::Alone, lease: command.lease, id, owner: None };
         let wait = if command.waits { wait } else { Micros(0) };
-        let ask = Ask { request, wait, shape: ReplyShape::Token, session: command.session, notify: None };
+        let ask = Ask {
+            request,
+            wait,
+            shape: ReplyShape::Token,
+            session: command.session,
+            wants_result: false,
+            notify: None,
+        };
         let outcome = node.command(command.conn, |entry| entry.acquire(KEY, &ask));
         let who = Who::of(command.conn, command.id);
         let reply = match outcome.expect("no command fails") {
@@ -69,7 +76,7 @@ impl Protocol {
             }
             Outcome::NotGranted => Some(Reply::Nil),
             Outcome::Waits => None,
-            Outcome::Queued => panic!("nobody asks for that"),
+            Outcome::Queued | Outcome::Result(_) => panic!("nobody asks for that"),
         };
         if must_be_reported.is_some() && reply != must_be_reported.map(Reply::Token) {
             next.witness.violation = Some(witness::Violation::NotReported);
@@ -106,6 +113,7 @@ impl Protocol {
                     continue;
                 }
                 Answer::NotGranted(_) => Reply::Nil,
+                Answer::Result(_) => panic!("nobody asks for a result"),
                 Answer::Failed(_) => Reply::Unblocked,
             };
             node.deliver(*to);

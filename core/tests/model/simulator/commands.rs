@@ -43,6 +43,7 @@ impl Run {
                     command.id.is_some() && command.wait > 0 && settings.margin.0 > 0 && settings.limits.queued > 0
                 })
                 .map(|channel| channel % CHANNELS),
+            wants_result: command.wants_result && !several && command.wait > 0,
         };
         if self.is_lost(site, &asked.places) {
             return;
@@ -70,6 +71,7 @@ impl Run {
         let claimable = claim.as_ref().map(|(unclaimed, _)| unclaimed.token);
         let has_claim = claim.is_some();
         let has_to_claim = claim.filter(|(_, has_to)| *has_to).map(|(unclaimed, _)| unclaimed);
+        let kept = self.courts[site].kept_result(&asked, self.now_at(site));
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let would_block = asked.wait > 0 && asked.notify.is_none() && !in_transaction;
         let cycle = (would_block && !gives_up)
@@ -84,7 +86,14 @@ impl Run {
         let channel = asked.notify.map(notify::channel);
         let notify =
             channel.as_ref().map(|channel| ChannelName { name: &channel.name, is_sharded: channel.is_sharded });
-        let ask = Ask { request, wait: Micros(asked.wait), shape: ReplyShape::Details, session: asked.session, notify };
+        let ask = Ask {
+            request,
+            wait: Micros(asked.wait),
+            shape: ReplyShape::Details,
+            session: asked.session,
+            wants_result: asked.wants_result,
+            notify,
+        };
         let names: Vec<&[u8]> = asked.places.iter().map(|place| &place.1[..]).collect();
         let node = &self.sites[site].node;
         node.world.borrow_mut().is_transaction = in_transaction;
@@ -111,11 +120,15 @@ impl Run {
                 self.courts[site].claim_is_refused(token);
             }
         }
+        if Self::gets_kept(&asked, &outcome, kept) {
+            assert!(writes.is_empty(), "{asked:?} gets {outcome:?}, but something is written");
+            return;
+        }
         if is_barred == Some(true) {
             self.tally.cancelled += 1;
             assert!(writes.is_empty(), "{asked:?} was cancelled, but something is written");
             match outcome {
-                Ok(Outcome::NotGranted) | Err(Error::LeaseBeyondGrace(_)) => return,
+                Ok(Outcome::NotGranted) | Err(Error::LeaseBeyondGrace(_) | Error::ResultOfSeveral) => return,
                 outcome => panic!("{asked:?} was cancelled, but gets {outcome:?}"),
             }
         }
@@ -127,7 +140,8 @@ impl Run {
                     | Error::NoReplicas
                     | Error::LeaseBeyondGrace(_)
                     | Error::HeldAlone
-                    | Error::HeldAmongSeveral,
+                    | Error::HeldAmongSeveral
+                    | Error::ResultOfSeveral,
                 ) => {
                     assert!(writes.is_empty(), "{asked:?} gets {outcome:?}, but something is written");
                     return;
@@ -143,6 +157,10 @@ impl Run {
                 } else {
                     self.granted(site, &mut writes, &asked, &own, &reported);
                 }
+            }
+            Ok(Outcome::Result(_)) => panic!("{asked:?} gets a result, but none is kept for it"),
+            Err(Error::ResultOfSeveral) => {
+                assert!(asked.wants_result && matches!(keys[0], Raw::Several(_)), "{asked:?}: {keys:?}");
             }
             Ok(Outcome::Queued) => {
                 assert!(asked.wait > 0 && asked.notify.is_some(), "{asked:?} is queued");
@@ -200,6 +218,20 @@ impl Run {
             Err(error) => panic!("{asked:?}: {error}"),
         }
         Court::assert_everything_was_reported(&writes);
+    }
+
+    /// Whether a command gets the result that is kept for its attempt. It has to, if that is certain and the gate does
+    /// not refuse its lease.
+    fn gets_kept(asked: &Asked, outcome: &Result<Outcome, Error>, kept: Option<(u64, bool)>) -> bool {
+        match (outcome, kept) {
+            (Ok(Outcome::Result(result)), Some((value, _))) => {
+                assert_eq!(*result.bytes, value.to_be_bytes(), "{asked:?} gets another result");
+                true
+            }
+            (Err(Error::LeaseBeyondGrace(_) | Error::NoReplicas), _) => false,
+            (_, Some((value, true))) => panic!("{asked:?} gets {outcome:?}, not its result {value}"),
+            _ => false,
+        }
     }
 
     /// Called when a grant was claimed: from now on its client relies on it.
@@ -289,8 +321,17 @@ impl Run {
         let Some((conn, site)) = self.sender(client) else { return };
         let id = id.map(|id| 1 + u64::from(id % IDS));
         let places = vec![place(key)];
-        let asked =
-            Asked { conn, places, share: Share::Alone, lease: us(lease), wait: 0, id, session: false, notify: None };
+        let asked = Asked {
+            conn,
+            places,
+            share: Share::Alone,
+            lease: us(lease),
+            wait: 0,
+            id,
+            session: false,
+            notify: None,
+            wants_result: false,
+        };
         if self.is_lost(site, &asked.places) || self.sites[site].node.world.borrow().is_out_of_memory {
             return;
         }
@@ -299,7 +340,14 @@ impl Run {
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let request =
             Request { share: request::Share::Alone, lease: Micros(asked.lease), id: id.map(id_of), owner: None };
-        let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
+        let ask = Ask {
+            request,
+            wait: Micros(0),
+            shape: ReplyShape::Details,
+            session: false,
+            wants_result: false,
+            notify: None,
+        };
         let outcome = self.sites[site].node.command(conn, |entry| entry.recover(&asked.places[0].1, &ask));
         let granted_token = if let Ok(Some(granted)) = &outcome { Some(granted.token.get()) } else { None };
         let cause = Cause { asks: asked.id, granted: granted_token, ..Cause::default() };

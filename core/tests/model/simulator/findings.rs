@@ -14,6 +14,7 @@ const ACQUIRE: Acquire = Acquire {
     session: false,
     in_transaction: false,
     notify: None,
+    wants_result: false,
 };
 
 /// A step in which this many microseconds pass.

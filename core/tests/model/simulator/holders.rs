@@ -94,7 +94,8 @@ impl Run {
         places.extend(more.filter(|more| !places.contains(more)));
     }
 
-    pub(super) fn release(&mut self, grant: Number, key: Number) {
+    /// `shares`: with a result.
+    pub(super) fn release(&mut self, grant: Number, key: Number, shares: bool) {
         let Some(known) = self.known_grant(grant) else { return };
         let at = usize::from(key) % known.places.len();
         // No seed draws 15; hand-written steps use it to name a key other than the grant's own.
@@ -104,14 +105,36 @@ impl Run {
         }
         let site = known.site;
         let (before, wall) = (self.raw(site, &place), self.now_at(site).wall);
-        let next = self.next_alone(site, &place, &before.without(|token| token == known.token), wall);
+        let value = self.tally.steps;
+        let is_live = before.holder(known.token).is_some_and(|holder| holder.timestamp > wall);
+        let was_never_claimed = self.courts[site].was_never_claimed(known.token, &place, &before);
+        // Whether such a grant gives a result is left open.
+        let shares = shares && was_never_claimed.is_some();
+        let may_share = shares && is_live && was_never_claimed == Some(false);
+        let is_full = self.sites[site].node.world.borrow().is_out_of_memory;
+        let leaves = |attempt: &Attempt| may_share && attempt.leaves_with_result(&place, is_full);
+        let next = self.next_alone(site, &place, &before.without(|token| token == known.token), wall, leaves);
         // In a set, its predecessor is put back first.
-        let is_unclaimed = self.courts[site].was_never_claimed(known.token, &place, &before) != Some(false);
+        let is_unclaimed = was_never_claimed != Some(false);
         let next = next.filter(|_| !is_unclaimed || matches!(before, Raw::One(_)));
         let token = Token::new(known.token).unwrap();
         let is_multi = std::mem::take(&mut self.is_multi);
         self.sites[site].node.world.borrow_mut().is_transaction = is_multi;
-        let released = self.sites[site].node.command(0, |entry| entry.release(&place.1, token)).unwrap();
+        let bytes = shares.then(|| value.to_be_bytes());
+        let result = bytes.as_ref().map(<[u8; 8]>::as_slice);
+        let released = self.sites[site].node.command(0, |entry| entry.release_with(&place.1, token, result));
+        if released == Err(Error::ResultOfSeveral) {
+            self.sites[site].node.world.borrow_mut().is_transaction = false;
+            assert!(shares && matches!(before, Raw::Several(_)), "RELEASE with a result in {before:?}");
+            let writes = self.after(site, &Cause::default());
+            Court::assert_everything_was_reported(&writes);
+            return;
+        }
+        let released = released.unwrap();
+        if may_share && released == Release::InTime {
+            let now = self.now_at(site);
+            self.courts[site].shared(&place, value, is_full, now);
+        }
         self.spans.ended(known.token);
         let cause = Cause { ended: vec![(known.token, place.clone())], ..Cause::default() };
         let writes = self.after(site, &cause);
@@ -143,12 +166,18 @@ impl Run {
 
     /// The earliest and the latest arrival of the client that is certain to be first in the queue for a key, wants no
     /// other keys, and can have it.
-    fn next_alone(&self, site: usize, place: &OwnedKeyName, left: &Raw, wall: u64) -> Option<(u64, u64)> {
+    fn next_alone(
+        &self,
+        site: usize,
+        place: &OwnedKeyName,
+        left: &Raw,
+        wall: u64,
+        leaves: impl Fn(&Attempt) -> bool,
+    ) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
-        let waiting = self.courts[site]
-            .queue
-            .iter()
-            .filter(|attempt| attempt.waits && attempt.shares_key_with(std::slice::from_ref(place)));
+        let waiting = self.courts[site].queue.iter().filter(|attempt| {
+            attempt.waits && attempt.shares_key_with(std::slice::from_ref(place)) && !leaves(attempt)
+        });
         let first = waiting.clone().min_by_key(|attempt| attempt.latest)?;
         let is_sure = waiting.clone().all(|attempt| std::ptr::eq(attempt, first) || attempt.earliest > first.latest);
         let fits = first.asked.places.len() == 1 && left.admits(first.asked.share.most(), wall);

@@ -13,6 +13,7 @@ mod facts;
 mod lost;
 #[path = "judge/queue.rs"]
 mod queue;
+mod results;
 #[path = "judge/spans.rs"]
 mod spans;
 #[path = "judge/writes.rs"]
@@ -50,6 +51,9 @@ pub struct Court {
     skipped: HashMap<u8, bool>,
     /// Messages that may be published, by channel and ID.
     news: HashMap<(u8, News, u64), u32>,
+    /// The results kept for attempts, by key and ID: the value, the time until which it is kept, and whether that is
+    /// certain.
+    pub(super) kept: HashMap<(OwnedKeyName, u64), (u64, u64, bool)>,
     ended_conns: HashSet<u64>,
     /// Grants by this server since it became the master.
     granted_here: HashSet<u64>,

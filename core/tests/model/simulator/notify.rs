@@ -127,6 +127,7 @@ impl Run {
                 b"timeout" => News::TimedOut,
                 b"cancelled" => News::Cancelled,
                 b"unblocked" => News::Unblocked,
+                b"result" => News::Result,
                 other => panic!("{other:?} is not a message"),
             };
             let id = std::str::from_utf8(parts.next().unwrap()).unwrap().parse().unwrap();
@@ -165,6 +166,7 @@ impl Run {
             session: asked.session,
             in_transaction: number.is_multiple_of(8),
             notify: asked.notify.filter(|_| number.is_multiple_of(2)),
+            wants_result: false,
             keys,
         };
         let several = command.keys.len() > 1 && command.share == Share::Alone;

@@ -44,6 +44,8 @@ pub struct Acquire {
     pub in_transaction: bool,
     /// Its channel, if it waits without a connection.
     pub notify: Option<Number>,
+    /// Whether it takes the holder's result instead of the lock.
+    pub wants_result: bool,
 }
 
 /// A value that somebody else puts into a key.
@@ -102,6 +104,11 @@ pub enum Step {
         lease: Ms,
     },
     Release {
+        grant: Number,
+        key: Number,
+    },
+    /// LOCK.RELEASE with a result
+    Share {
         grant: Number,
         key: Number,
     },

@@ -20,6 +20,8 @@ pub struct Tally {
     /// Grants to attempts without a connection, and how many of them were claimed.
     pub notified: u64,
     pub claims: u64,
+    /// Results that blocked clients got.
+    pub results: u64,
     /// Attempts whose channel had no subscriber.
     pub passed_over: u64,
     /// The run's time in microseconds.
@@ -42,6 +44,7 @@ impl std::ops::AddAssign for Tally {
         self.cancelled += other.cancelled;
         self.notified += other.notified;
         self.claims += other.claims;
+        self.results += other.results;
         self.passed_over += other.passed_over;
         self.time += other.time;
     }

@@ -149,6 +149,7 @@ impl Run {
                 waiters: if seed % 11 == 10 { 3 } else { 1_000 },
                 queued: if seed % 11 == 10 { 3 } else { 1_000 },
                 claim: Micros(of(&[2_000_000, 150_000], 17)),
+                result: 65_536,
                 place: Micros(of(&[10_000_000, 300_000, 0], 5)),
                 tick: Micros(100_000),
             },
@@ -234,7 +235,8 @@ impl Run {
             Step::Recover { client, key, lease, id } => self.recover(*client, *key, *lease, *id),
             Step::Extend { grant, lease } => self.extend(*grant, Extends::First, *lease),
             Step::ExtendAll { grant, more, lease } => self.extend(*grant, Extends::AllAnd(*more), *lease),
-            Step::Release { grant, key } => self.release(*grant, *key),
+            Step::Release { grant, key } => self.release(*grant, *key, false),
+            Step::Share { grant, key } => self.release(*grant, *key, true),
             Step::ReleaseAll { grant, more } => self.release_all(*grant, *more),
             Step::Check { grant } => self.check(*grant),
             Step::Cancel { key, id } => self.cancel(*key, *id),
@@ -359,6 +361,11 @@ impl Run {
                 return;
             }
             Answer::NotGranted(_) => Waits::NotGranted,
+            Answer::Result(result) => {
+                court.got_result(conn, u64::from_be_bytes((*result.bytes).try_into().unwrap()));
+                self.tally.results += 1;
+                return;
+            }
             Answer::Failed(Error::Replaced) => Waits::Replaced,
             Answer::Failed(Error::Demoted) => {
                 assert!(self.sites[site].link.is_some(), "{conn} gets the error of a demotion");

@@ -43,6 +43,7 @@ pub enum News {
     TimedOut,
     Cancelled,
     Unblocked,
+    Result,
 }
 
 fn is_same(one: &[OwnedKeyName], other: &[OwnedKeyName]) -> bool {
@@ -270,6 +271,11 @@ impl Court {
         let mut attempt = self.queue.swap_remove(at);
         let Asked { id, places, notify, session, conn, lease, .. } = attempt.asked.clone();
         let channel = notify.unwrap();
+        if let Some(value) = attempt.result {
+            self.expect_news(channel, News::Result, id);
+            self.keep_result(&attempt.asked, value, now);
+            return;
+        }
         let is_at = cause.at.as_ref().is_some_and(|place| places.contains(place));
         if is_at && (cause.cancels == id || cause.cancels_channel == Some(channel)) {
             self.expect_news(channel, News::Cancelled, id);

@@ -16,6 +16,8 @@ pub struct Asked {
     pub session: bool,
     /// Its channel, if it waits without a connection.
     pub notify: Option<u8>,
+    /// Whether it takes the holder's result instead of the lock.
+    pub wants_result: bool,
 }
 
 /// A server's clocks and settings when it is judged.

@@ -30,6 +30,8 @@ pub struct Attempt {
     pub written: Vec<u64>,
     /// Whether it was cancelled after it was granted its locks.
     pub is_cancelled: bool,
+    /// The result with which it leaves the queue.
+    pub result: Option<u64>,
 }
 
 /// How a wait ended without the lock.
@@ -81,7 +83,17 @@ impl Court {
                 self.skipped.remove(&channel);
             }
             let (sent, written) = (now.monotonic, Vec::new());
-            self.queue.push(Attempt { asked, until, earliest, latest, waits, sent, written, is_cancelled: false });
+            self.queue.push(Attempt {
+                asked,
+                until,
+                earliest,
+                latest,
+                waits,
+                sent,
+                written,
+                is_cancelled: false,
+                result: None,
+            });
         }
     }
 
@@ -101,6 +113,7 @@ impl Court {
             sent,
             written,
             is_cancelled: false,
+            result: None,
         });
     }
 
@@ -124,7 +137,7 @@ impl Court {
         self.queue.iter().find(|attempt| attempt.is_blocked_on(conn))
     }
 
-    fn take_waiter(&mut self, conn: u64) -> Attempt {
+    pub(super) fn take_waiter(&mut self, conn: u64) -> Attempt {
         let at = self.queue.iter().position(|attempt| attempt.is_blocked_on(conn));
         self.queue.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, but did not wait")))
     }
@@ -168,6 +181,7 @@ impl Court {
     /// Called when a wait ended without the lock.
     pub fn wait_ended(&mut self, conn: u64, how: Waits, cause: &super::Cause, now: Now) {
         let mut attempt = self.take_waiter(conn);
+        assert_eq!(attempt.result, None, "{attempt:?} gets no result, but {how:?}");
         let is_cancelled = cause.cancels.is_some() && cause.cancels == attempt.asked.id;
         match how {
             Waits::NotGranted if !is_cancelled => {
@@ -273,7 +287,8 @@ impl Court {
             // If its grant is lost, it may or may not get its place back.
             attempt.latest = u64::MAX;
         }
-        if now.place > 0 {
+        // An attempt that has left with a result can still ask for it.
+        if now.place > 0 && self.kept_for(place, id, now).is_none() {
             // When out of memory, only a known attempt is barred.
             self.bars.insert((place.clone(), id), (now.monotonic + now.place, !self.is_full()));
         }

@@ -58,6 +58,7 @@ fn command(random: &mut Random, plan: Plan) -> Acquire {
     let id = (!random.one_in(3)).then(|| random.small(IDS));
     let (session, in_transaction) = (random.one_in(3), random.one_in(20));
     let notify = (id.is_some() && wait > 0 && random.one_in(2)).then(|| random.small(CHANNELS));
+    let wants_result = wait > 0 && share == Share::Alone && keys.len() == 1 && !session && random.one_in(2);
     Acquire {
         client: random.small(CLIENTS),
         keys,
@@ -68,6 +69,7 @@ fn command(random: &mut Random, plan: Plan) -> Acquire {
         session,
         in_transaction,
         notify,
+        wants_result,
     }
 }
 
@@ -90,7 +92,7 @@ impl Step {
             0..=19 => {
                 let command = command(random, plan);
                 if command.keys.len() > 1 || random.one_in(10) {
-                    Self::AcquireAll(Acquire { share: Share::Alone, ..command })
+                    Self::AcquireAll(Acquire { share: Share::Alone, wants_result: false, ..command })
                 } else {
                     Self::Acquire(command)
                 }
@@ -107,7 +109,8 @@ impl Step {
                 more: random.one_in(3).then(|| key(random)),
                 lease: lease(random, plan),
             },
-            28..=36 => Self::Release { grant: random.small(16), key: key(random) },
+            28..=33 => Self::Release { grant: random.small(16), key: key(random) },
+            34..=36 => Self::Share { grant: random.small(16), key: key(random) },
             37 if random.one_in(2) => Self::Lose,
             37..=43 => Self::ReleaseAll { grant: random.small(16), more: random.one_in(4).then(|| key(random)) },
             44..=45 => Self::Check { grant: random.small(16) },

@@ -63,6 +63,7 @@ mod per_key;
 mod ready;
 mod removal;
 mod singles;
+mod slots;
 mod top;
 mod waiter;
 
@@ -82,6 +83,7 @@ pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
 use per_key::{Body, Entry, Position, Queue};
 use singles::Singles;
+use slots::SlotCheck;
 
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
@@ -180,6 +182,7 @@ pub struct Queues<H> {
     flushed: BTreeMap<Option<i32>, QueueId>,
     /// The next entry of `waiting_since` in a check of all queues.
     scan: Option<(MonotonicMicros, QueueId)>,
+    slot_check: SlotCheck,
     /// The queues with waiters, by the binary logarithm of their number.
     by_length: BTreeMap<u32, BTreeSet<QueueId>>,
     /// The queues with waiters, by the time since which the first of them has been waiting.
@@ -222,6 +225,7 @@ impl<H> Queues<H> {
             lost: BTreeSet::new(),
             flushed: BTreeMap::new(),
             scan: None,
+            slot_check: SlotCheck::default(),
             by_length: BTreeMap::new(),
             waiting_since: BTreeSet::new(),
             held: BTreeSet::new(),

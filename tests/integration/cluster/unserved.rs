@@ -1,7 +1,8 @@
 //! A server that may not grant at the moment, because of its grace, its replicas or a pause, still checks its slots:
-//! waiters in a slot that it no longer owns get UNBLOCKED or MOVED within two seconds.
+//! waiters in a slot that it no longer owns get UNBLOCKED or MOVED. A server that reports changes to its slots answers
+//! them at once (Redis 8.10), others within two seconds.
 
-use super::waiters::Waiters;
+use super::waiters::{assert_told_at_once, Waiters};
 use testkit::{until, Conn, Server};
 
 /// A cluster of one server: ten clients wait, granting becomes forbidden, and then the server loses the slot.
@@ -31,7 +32,11 @@ fn ends_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
         .collect();
     conn.until_waiters("k", 10);
     may_not_grant(&mut conn);
+    let (valkey, major, minor) = conn.version();
     conn.ok(&["CLUSTER", "DELSLOTS", &slot]);
+    if !valkey && (major, minor) >= (8, 10) {
+        assert_told_at_once(&mut conn, "k");
+    }
     let ends = Waiters(waiters).end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (10, 0, 0), "{ends:?}");
 }

@@ -35,6 +35,7 @@ pub struct QueuesForm<H> {
     by_id: Vec<QueueForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
     skipped: Vec<Channel>,
+    slot_check: (bool, bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +93,7 @@ impl<H: Clone> Queues<H> {
             by_id: by_id.0.iter().filter_map(|id| Some(self.queue_form(*id, self.by_id.get(id)?, tickets))).collect(),
             attempts,
             skipped: self.channels.skipped().map(|channel| channel.as_ref().clone()).collect(),
+            slot_check: self.slot_check_form(),
         }
     }
 

@@ -12,10 +12,10 @@ const START: (MonotonicMicros, QueueId) = (MonotonicMicros(0), QueueId(0));
 pub struct SlotCheck {
     /// Where it continues in `waiting_since`; `None` if no check is under way. A queue whose first waiter leaves moves
     /// towards the end, so none is missed.
-    next: Option<(MonotonicMicros, QueueId)>,
+    pub(super) next: Option<(MonotonicMicros, QueueId)>,
     /// Whether slots left since it began. Then another check follows: beginning again at once would never reach the
     /// last queues while slots leave all the time.
-    has_to_repeat: bool,
+    pub(super) has_to_repeat: bool,
 }
 
 impl<H> Queues<H> {
@@ -50,10 +50,5 @@ impl<H> Queues<H> {
     /// Ends the check: no slot can leave this server.
     pub fn end_slot_check(&mut self) {
         self.slot_check = SlotCheck::default();
-    }
-
-    /// What is left of the check. It leaves out how far it has come.
-    pub(super) const fn slot_check_form(&self) -> (bool, bool) {
-        (self.slot_check.next.is_some(), self.slot_check.has_to_repeat)
     }
 }

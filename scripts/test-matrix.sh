@@ -84,9 +84,9 @@ run() {
 # arguments_of MODE FAMILY: the server's arguments in a mode.
 arguments_of() {
     case $1-$2 in
-    io-threads-redis) echo "--io-threads 3" ;;
+    io-threads-redis) echo "--io-threads 2" ;;
     # Otherwise Valkey uses its threads only under load.
-    io-threads-valkey) echo "--io-threads 3 --io-threads-always-active yes" ;;
+    io-threads-valkey) echo "--io-threads 2 --io-threads-always-active yes" ;;
     defrag-*) echo "--activedefrag yes --active-defrag-ignore-bytes 1 --active-defrag-threshold-lower 1" ;;
     dual-channel-redis) echo "--repl-rdb-channel yes" ;;
     dual-channel-valkey) echo "--dual-channel-replication-enabled yes" ;;

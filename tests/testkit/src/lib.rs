@@ -118,7 +118,7 @@ pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// More arguments for every server with [`server_binary`], for example `--io-threads 3`: `REDIS_SERVER_ARGS`. The
+/// More arguments for every server with [`server_binary`], for example `--io-threads 2`: `REDIS_SERVER_ARGS`. The
 /// scripts that start several servers read them too.
 pub fn server_args() -> Vec<String> {
     let text = std::env::var("REDIS_SERVER_ARGS").unwrap_or_default();

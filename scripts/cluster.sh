@@ -10,6 +10,7 @@
 #   CLUSTER_MODULE_ARGS  settings of the module instead of those in redis.conf: name value ...
 #   CLUSTER_UNTIL_EOF=1  it also ends when its standard input ends, for example when a test dies
 #   LOCK_MODULE, REDIS_SERVER, REDIS_CLI   files other than the usual ones
+#   REDIS_SERVER_ARGS    more arguments for the servers
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -66,7 +67,8 @@ for node in $ports; do
         # A replica need not wait for others to join before it gets its data.
         printf 'repl-diskless-sync-delay 0\n%s\n' "${CLUSTER_SETTINGS:-}"
     } >"$dir/$node/redis.conf"
-    "$server" "$dir/$node/redis.conf" </dev/null >"$dir/$node/out" 2>&1 &
+    # shellcheck disable=SC2086 # they are separate arguments
+    "$server" "$dir/$node/redis.conf" ${REDIS_SERVER_ARGS:-} </dev/null >"$dir/$node/out" 2>&1 &
     echo $! >"$dir/$node/pid"
 done
 

@@ -8,6 +8,7 @@
 # with the master, the replicas and the sentinels. From the environment:
 #   PORT            the first port to try; 6379
 #   REDIS_SERVER    the server binary; redis-server
+#   REDIS_SERVER_ARGS  more arguments for the servers
 #   LOCK_MODULE     the module; target/release/libredis_lock.so
 #   SENTINEL_DIR    a folder for the data, which must not exist; .data/sentinel-PORT
 #   GRACE_MS        lock.failover-grace-ms; 20000
@@ -91,6 +92,8 @@ trap 'stop_all 143' TERM
 start() {
     started=$1
     shift
+    # shellcheck disable=SC2086 # they are separate arguments
+    [ $# != 0 ] || set -- ${REDIS_SERVER_ARGS:-}
     # In a process group of its own, so that Ctrl-C in a terminal reaches only the script.
     setsid "$server" "$dir/$started/server.conf" "$@" >>"$dir/$started/log" 2>&1 </dev/null &
     echo $! >"$dir/$started/pid"

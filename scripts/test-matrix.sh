@@ -6,6 +6,9 @@
 #   MATRIX_SERVERS  names under .servers/ (and redis-server, the one in the PATH); by default all of them. The table
 #                   keeps the last results of the others, which are in .servers/results
 #   MATRIX_TESTS    only tests whose name contains this; the table is then printed, not written
+#   MATRIX_MODES    also runs them in these modes, each on the newest Redis and the newest Valkey that has it:
+#                   io-threads (sockets are read and written by threads), defrag (active defragmentation), dual-channel
+#                   (a replica gets the snapshot and the changes on two connections). With MATRIX_SERVERS=" " only these
 #   MATRIX_LIMIT    how many seconds the tests may take on one server; 900
 #   MATRIX_FETCH=0  fetches nothing
 #   MATRIX_BUILD=1  also compiles the server for which there is no binary
@@ -40,13 +43,13 @@ mkdir -p "$results"
 # row TITLE PASSED FAILED NOTE: adds a row to the results of the server with this $name.
 row() { echo "| $1 | $2 | $3 | $commit | $4 |" >>"$results/$name.rows"; }
 
-# run TITLE BINARY FILTER: runs the tests on a server and adds its row.
+# run TITLE BINARY FILTER [ARGUMENTS]: runs the tests on a server, with these arguments for it, and adds its row.
 run() {
     title=$1 binary=$2 log=$work/log
     say "$title"
     start=$(date +%s)
     code=0
-    REDIS_SERVER=$binary timeout --kill-after=10 "$limit" "$work/integration" --show-output ${3:+"$3"} \
+    REDIS_SERVER=$binary REDIS_SERVER_ARGS=${4:-} timeout --kill-after=10 "$limit" "$work/integration" --show-output ${3:+"$3"} \
         >"$log" 2>&1 </dev/null || code=$?
     took=$(($(date +%s) - start))
     passed=$(grep -c '^test .* \.\.\. ok' "$log" || true)
@@ -73,9 +76,45 @@ run() {
     fi
     if [ "$code" != 0 ]; then
         mkdir -p .servers/logs
-        cp "$log" ".servers/logs/${title%% *}.log"
-        say "$title failed: see .servers/logs/${title%% *}.log"
+        cp "$log" ".servers/logs/$name.log"
+        say "$title failed: see .servers/logs/$name.log"
     fi
+}
+
+# arguments_of MODE FAMILY: the server's arguments in a mode.
+arguments_of() {
+    case $1-$2 in
+    io-threads-redis) echo "--io-threads 2" ;;
+    # Otherwise Valkey uses its threads only under load.
+    io-threads-valkey) echo "--io-threads 2 --io-threads-always-active yes" ;;
+    defrag-*) echo "--activedefrag yes --active-defrag-ignore-bytes 1 --active-defrag-threshold-lower 1" ;;
+    dual-channel-redis) echo "--repl-rdb-channel yes" ;;
+    dual-channel-valkey) echo "--dual-channel-replication-enabled yes" ;;
+    esac
+}
+
+# starts BINARY ARGUMENT...: whether a server starts with these arguments. It is then still running after 2 s.
+starts() {
+    started=$1 ended=0
+    shift
+    timeout 2 "$started" --port 0 --unixsocket "$work/socket" --save "" "$@" >/dev/null 2>&1 </dev/null || ended=$?
+    [ "$ended" = 124 ]
+}
+
+# run_mode MODE FAMILY: runs the tests in a mode on the newest server of this family that has it.
+run_mode() {
+    arguments=$(arguments_of "$1" "$2")
+    for newest in $(cd .servers && for server in "$2"-*/server; do dirname "$server"; done | sort -rV); do
+        # shellcheck disable=SC2086 # they are separate arguments
+        starts "$PWD/.servers/$newest/server" $arguments || continue
+        name=$newest+$1
+        rm -f "$results/$name".*
+        run "$newest, $1" "$PWD/.servers/$newest/server" "$filter" "$arguments"
+        return
+    done
+    name=$2+$1
+    rm -f "$results/$name".*
+    row "$2, $1" "-" "-" "not run: no server has it"
 }
 
 # The version of a server without a version in its name.
@@ -85,6 +124,9 @@ default=
 if command -v redis-server >/dev/null 2>&1; then
     default=redis-server
 fi
+for mode in ${MATRIX_MODES:-}; do
+    [ -n "$(arguments_of "$mode" redis)" ] || { say "MATRIX_MODES: there is no mode $mode" && exit 2; }
+done
 all="$default $(cd .servers && for server in */server; do [ ! -x "$server" ] || dirname "$server"; done | sort -V)"
 for name in ${MATRIX_SERVERS:-$all}; do
     rm -f "$results/$name".*
@@ -96,6 +138,12 @@ for name in ${MATRIX_SERVERS:-$all}; do
         ;;
     *) run "$name" "$PWD/.servers/$name/server" "$filter" ;;
     esac
+done
+for mode in ${MATRIX_MODES:-}; do
+    for family in redis valkey; do run_mode "$mode" "$family"; done
+done
+for rows in "$results"/*+*.rows; do
+    [ ! -f "$rows" ] || all="$all $(basename "$rows" .rows)"
 done
 if [ -z "${MATRIX_SERVERS:-}" ] && [ -s .servers/skipped ]; then
     while read -r name reason; do

@@ -54,6 +54,11 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().undelivered(grant, limits, clock);
     }
 
+    /// Called when slots left this server, or may have.
+    pub fn slots_left(&mut self) {
+        self.engine().slots_left();
+    }
+
     /// Called when this server became a replica.
     pub fn demoted(&mut self) {
         self.engine().demoted();
@@ -73,9 +78,15 @@ impl<E: Edge> Entry<'_, E> {
         self.maintain_gate(now);
         self.renew_late_timer(now);
         let (are_keys_reported, clock) = (self.edge.reports_keys(), self.edge.clock());
-        let mut engine = self.engine();
-        engine.renew_events();
-        engine.forget_old(clock);
-        engine.scan(now, are_keys_reported);
+        let has_begun_scan = {
+            let mut engine = self.engine();
+            engine.renew_events();
+            engine.forget_old(clock);
+            engine.scan(now, are_keys_reported)
+        };
+        // Otherwise serving a queue shows that its slot left.
+        if has_begun_scan && self.permit().is_none() {
+            self.slots_left();
+        }
     }
 }

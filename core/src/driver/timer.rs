@@ -6,6 +6,7 @@ use super::edge::{Edge, Permit, WriteRefused};
 use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
+use crate::engine::queue::QueueId;
 use crate::engine::{Clock as _, Iteration, KeyName, Task};
 
 /// The most grants passed on and queues checked in one iteration. The iteration ends earlier if its budget is spent:
@@ -31,6 +32,7 @@ impl<E: Edge> Entry<'_, E> {
             budget.part(|part| engine.time_out(part, limits, clock));
         }
         self.sweep_leases(&mut budget);
+        self.check_slots(&mut budget);
         let begun = self.engine().begin_iteration(&mut budget, clock);
         if let Some(iteration) = begun {
             self.iterate(iteration, budget);
@@ -58,7 +60,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// The permission to write outside a command, if the server and the gate allow it now.
-    fn permit(&mut self) -> Option<Permit> {
+    pub(super) fn permit(&mut self) -> Option<Permit> {
         (self.edge.may_write() && self.may_grant().is_ok()).then_some(Permit::TIMER)
     }
 
@@ -78,23 +80,49 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Answers waiters whose slot is not served here, even while no lock may be granted.
+    /// Answers waiters whose slots left, once that has been reported or is due to be checked, even while no lock may be
+    /// granted.
+    fn check_slots(&mut self, budget: &mut Budget) {
+        if !self.engine().queues().is_checking_slots() {
+            return;
+        }
+        if !self.edge.may_lose_slots() {
+            self.engine().keeps_slots();
+            return;
+        }
+        budget.part(|part| {
+            while part.has_left() {
+                let queue = self.engine().next_unchecked();
+                let Some(queue) = queue else { break };
+                self.end_if_lost(queue, part);
+            }
+        });
+    }
+
+    /// Answers waiters in ready queues whose slots are not served here, even while no lock may be granted.
     fn end_queues_of_lost_slots(&mut self, budget: &mut Budget) {
         if !self.edge.may_lose_slots() {
             return;
         }
         let queues = self.engine().take_ready(PER_ITERATION);
         for queue in queues {
-            let key = self.engine().queues().key(queue);
-            let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
-            // The key is not opened: reading many holders again and again for nothing would take a long time.
-            let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
-            let mut engine = self.engine();
-            if is_lost {
-                engine.slot_lost(queue, budget);
-            } else {
-                engine.set_ready(queue);
+            if !self.end_if_lost(queue, budget) {
+                self.engine().set_ready(queue);
             }
         }
+    }
+
+    /// Ends a queue if its slot is not served here. Returns whether it did. The key is not opened: reading many holders
+    /// again and again for nothing would take a long time.
+    fn end_if_lost(&mut self, queue: QueueId, budget: &mut Budget) -> bool {
+        let key = self.engine().queues().key(queue);
+        let Some((db, bytes)) = key else { return false };
+        budget.spend_names(1, bytes.len());
+        let name = self.edge.name(KeyName { db, name: &bytes });
+        let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
+        if is_lost {
+            self.engine().slot_lost(queue, budget);
+        }
+        is_lost
     }
 }

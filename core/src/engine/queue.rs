@@ -66,6 +66,7 @@ mod ready;
 mod removal;
 mod results;
 mod singles;
+mod slots;
 mod tickets;
 mod top;
 mod waiter;
@@ -86,6 +87,7 @@ pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
 use per_key::{Body, Entry, Position, Queue};
 use singles::Singles;
+use slots::SlotCheck;
 
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
@@ -186,6 +188,7 @@ pub struct Queues<H> {
     flushed: BTreeMap<Option<i32>, QueueId>,
     /// The next entry of `waiting_since` in a check of all queues.
     scan: Option<(MonotonicMicros, QueueId)>,
+    slot_check: SlotCheck,
     /// The queues with waiters, by the binary logarithm of their number.
     by_length: BTreeMap<u32, BTreeSet<QueueId>>,
     /// The queues with waiters, by the time since which the first of them has been waiting.
@@ -229,6 +232,7 @@ impl<H> Queues<H> {
             delivering: BTreeSet::new(),
             flushed: BTreeMap::new(),
             scan: None,
+            slot_check: SlotCheck::default(),
             by_length: BTreeMap::new(),
             waiting_since: BTreeSet::new(),
             held: BTreeSet::new(),

@@ -27,5 +27,6 @@ mod refused_writes;
 mod scopes;
 mod server;
 mod simulator;
+mod slots;
 mod turns;
 mod witness;

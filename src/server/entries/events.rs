@@ -1,6 +1,8 @@
 //! The server's events: keys that become free, databases that are flushed or swapped, changes to its role and
 //! configuration, and the passing of time.
 
+mod slots;
+
 use crate::driver::Writer;
 use crate::engine::{KeyChange, KeyName};
 use crate::server::api::api;
@@ -46,6 +48,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
     if subscribe_to(context, raw::REDISMODULE_EVENT_FORK_CHILD, on_fork) {
         module().sinks.begin(Version::of(context));
     }
+    slots::subscribe(context);
     let is_reported = subscribe_to(context, raw::REDISMODULE_EVENT_CONFIG, on_config_change);
     let changes = if is_reported { Changes::Reported } else { Changes::Unreported };
     module().is_replica.set(context.is_replica());

@@ -87,6 +87,21 @@ pub fn assert_is_intact(node: &Node, key: &str, (token, value): (&str, &str)) {
     assert!(again.0[0].read().int() > token.parse().unwrap());
 }
 
+/// Waits until a server no longer serves a key's slot, and asserts that it then tells its waiters within a few turns of
+/// its event loop: each command of this client takes at least one. The check of all queues comes only about once a
+/// second, in which even a busy machine serves more commands than that.
+pub fn assert_told_at_once(conn: &mut Conn, key: &str) {
+    const TURNS: usize = 20;
+    until("the slot has left", || {
+        let reply = conn.execute(&["EXISTS", key]);
+        let gone = ["MOVED ", "CLUSTERDOWN "];
+        matches!(&reply, Reply::Error(text) if gone.iter().any(|code| text.starts_with(code))).then_some(())
+    });
+    let waiters = (0..TURNS).map(|_| conn.info("lock", "lock_waiters"));
+    let told = waiters.take_while(|waiters| waiters.as_deref() != Some("0")).count();
+    assert!(told < TURNS, "the waiters of {key} were not told within {TURNS} turns");
+}
+
 fn is_closed(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

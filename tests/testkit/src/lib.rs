@@ -118,6 +118,13 @@ pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
+/// More arguments for every server with [`server_binary`], for example `--io-threads 2`: `REDIS_SERVER_ARGS`. The
+/// scripts that start several servers read them too.
+pub fn server_args() -> Vec<String> {
+    let text = std::env::var("REDIS_SERVER_ARGS").unwrap_or_default();
+    text.split_whitespace().map(Into::into).collect()
+}
+
 /// A port on 127.0.0.1 that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()

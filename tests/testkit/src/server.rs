@@ -2,7 +2,7 @@
 
 use super::conn::has_key_events;
 use super::program::end_within;
-use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
+use super::{free_port, module, server_args, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -133,6 +133,7 @@ impl Options {
             .args(["--daemonize", "no", "--logfile", log.to_str().unwrap()])
             .args(["--dir", dir.to_str().unwrap()])
             .args(if knows_command_switches(&binary) { SWITCHES } else { &[] })
+            .args(if self.binary.is_none() { server_args() } else { Vec::new() })
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)));
         if !self.preloaded.is_empty() {

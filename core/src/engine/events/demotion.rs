@@ -26,6 +26,21 @@ impl<H> Engine<H> {
         self.leave_unserved(&mut budget);
     }
 
+    /// Called when slots left this server, or may have. The next runs of the timer ask the server about each queue.
+    pub fn slots_left(&mut self) {
+        self.queues.begin_slot_check();
+    }
+
+    /// The next queue whose slot has to be checked; `None` if the others can wait for the next run of the timer.
+    pub fn next_unchecked(&mut self) -> Option<QueueId> {
+        self.queues.next_unchecked()
+    }
+
+    /// Called when no slot can leave this server.
+    pub fn keeps_slots(&mut self) {
+        self.queues.end_slot_check();
+    }
+
     /// Ends all waits in a queue whose key is no longer served here.
     pub fn slot_lost(&mut self, queue: QueueId, budget: &mut Budget) {
         self.queues.lose_queue(queue);

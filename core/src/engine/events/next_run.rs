@@ -38,7 +38,8 @@ impl<H> Engine<H> {
         let ready = self.queues.has_ready().then_some(self.postponed);
         let has_rest = self.outstanding.lost() > 0 || !self.ended.is_empty();
         let rest = has_rest.then(|| self.postponed.max(self.rest_postponed));
-        let now = (self.gate.is_sweeping() || !self.outbox.is_empty() || self.has_leaving()).then_some(None);
+        let has_more = self.has_leaving() || self.queues.is_checking_slots();
+        let now = (self.gate.is_sweeping() || !self.outbox.is_empty() || has_more).then_some(None);
         let work = [ready, rest, now].into_iter().flatten().map(|postponed| postponed.unwrap_or(Wake::AT_ONCE));
         let deadline = self.claims.next_deadline().map(|deadline| deadline.unwrap_or(Wake::AT_ONCE));
         let kept = self.kept.next_end();

@@ -163,18 +163,21 @@ impl<H> Engine<H> {
     }
 
     /// Finds changes that no timer or event reports: makes every queue ready now and then, some on each tick. If the
-    /// server does not report freed keys, all queues become ready on every tick while there are few waiters.
-    pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) {
+    /// server does not report freed keys, all queues become ready on every tick while there are few waiters. Returns
+    /// whether a check of all queues has begun.
+    pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) -> bool {
         const FEW_WAITERS: usize = 1_000;
         /// At ten ticks a second, up to 3,000 queues are checked within a second; more queues take longer, because idle
         /// queues must not keep the server busy.
         const MOST_QUEUES: usize = 300;
         let always = !are_keys_reported && self.queues.waiters() <= FEW_WAITERS;
-        if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
+        let begins = always || (self.has_to_scan(now) && !self.queues.is_scanning());
+        if begins {
             self.scanned = now;
             self.queues.begin_scan();
         }
         self.queues.scan_on(if always { usize::MAX } else { MOST_QUEUES });
+        begins
     }
 
     /// Whether it is time to check every queue: a change to a lock may have gone unreported.

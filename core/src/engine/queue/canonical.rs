@@ -36,6 +36,8 @@ pub struct QueuesForm<H> {
     by_id: Vec<QueueForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
     skipped: Vec<Channel>,
+    /// Whether a check of slots is under way, however far it has come, and whether another follows.
+    slot_check: (bool, bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -94,6 +96,7 @@ impl<H: Clone> Queues<H> {
             by_id: by_id.0.iter().filter_map(|id| Some(self.queue_form(*id, self.by_id.get(id)?, tickets))).collect(),
             attempts,
             skipped: self.channels.skipped().map(|channel| channel.as_ref().clone()).collect(),
+            slot_check: (self.slot_check.next.is_some(), self.slot_check.has_to_repeat),
         }
     }
 

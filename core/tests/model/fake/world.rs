@@ -37,6 +37,8 @@ pub struct World {
     pub is_replica: bool,
     /// Keys whose slots are no longer served here; `None` if the server is not in a cluster.
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
+    /// How many times the module asked whether a slot is served here.
+    pub slots_asked: usize,
     /// The changes to keys, in order, if a test keeps them.
     pub journal: Option<Vec<Changed>>,
     /// How many times a key was opened.

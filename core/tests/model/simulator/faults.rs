@@ -181,6 +181,9 @@ impl Run {
                 node.put(&place, None);
                 node.report_key(&place, KeyChange::Gone);
             });
+        } else {
+            // The server moved the whole slot itself, and reports that.
+            self.event(site, |node| node.event(|entry| entry.slots_left()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! A node of a cluster: its own reports about itself and its slots, and control over its process.
 
 use super::read;
-use crate::{server_binary, signal, until, Conn, Reply};
+use crate::{server_args, server_binary, signal, until, Conn, Reply};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -101,6 +101,7 @@ impl Node {
     pub fn start_again(&self) {
         let mut server = Command::new(server_binary())
             .arg(self.dir.join("redis.conf"))
+            .args(server_args())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

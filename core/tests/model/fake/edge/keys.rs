@@ -33,7 +33,9 @@ impl Keys for FakeEdge<'_> {
     }
 
     fn serves(&mut self, name: &[u8]) -> bool {
-        !self.node.world.borrow().lost_slots.as_ref().is_some_and(|lost| lost.contains(name))
+        let mut world = self.node.world.borrow_mut();
+        world.slots_asked += 1;
+        !world.lost_slots.as_ref().is_some_and(|lost| lost.contains(name))
     }
 
     fn may_lose_slots(&self) -> bool {

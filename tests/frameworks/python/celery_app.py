@@ -12,7 +12,7 @@ PORT = os.environ["SERVERLOCK_TESTS_PORT"]
 NAME = os.environ.get("SERVERLOCK_TESTS_NAME", "")
 IS_LOCKED = UNLOCKED not in os.environ
 
-client = redis.Redis(port=int(PORT), decode_responses=True)
+client = redis.Redis(port=int(PORT), decode_responses=True, socket_timeout=None)
 locks = Locks(redis.Redis(port=int(PORT)))
 app = Celery("tests", broker=f"redis://127.0.0.1:{PORT}/1", backend=f"redis://127.0.0.1:{PORT}/2")
 app.conf.update(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -14,18 +15,21 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT / "clients/suite"), str(ROOT / "clients/python/src"), str(HERE)]
 
-from servers import Server, until  # noqa: E402
+from servers import Server, free_port, until  # noqa: E402
 
-__all__ = ["Framed", "Program", "until"]
+__all__ = ["Framed", "Program", "free_port", "until"]
 
 # Set in a process whose tasks, jobs and commands are to run without a lock.
 UNLOCKED = "SERVERLOCK_TESTS_UNLOCKED"
 
+DAY = 86_400
 PATIENCE = float(os.environ.get("SERVERLOCK_TESTS_PATIENCE", "240"))
 
 
 class Program:
     """A process, with all the processes that it starts."""
+
+    is_ended = False  # on purpose
 
     def __init__(self, words, **env):
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -42,6 +46,7 @@ class Program:
 
     def kill(self):
         """Ends all of its processes at once, as a power failure does."""
+        self.is_ended = True
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -50,6 +55,7 @@ class Program:
 
     def stop(self):
         """Asks it to end, and waits until it has."""
+        self.is_ended = True
         self.process.terminate()
         self.process.wait(240)
 
@@ -78,7 +84,7 @@ class Framed(unittest.TestCase):
         """Waits until the condition holds. If it never does, the programs' last lines say why."""
 
         def checked():
-            failed = [it for it in self.programs if it.process.poll() not in (None, 0, -signal.SIGKILL)]
+            failed = [it for it in self.programs if not it.is_ended and it.process.poll() not in (None, 0)]
             if failed:
                 raise AssertionError(f"{what}: a program failed")
             return condition()
@@ -100,6 +106,12 @@ class Framed(unittest.TestCase):
     def events(self):
         """What the programs have reported, in order."""
         return self.redis.lrange("events", 0, -1)
+
+    def far_from_midday(self):
+        """The tick of a day changes at noon."""
+        left = (time.time() + DAY / 2) % DAY
+        if DAY - left < 900:
+            self.skipTest("the tick changes within a quarter of an hour")
 
     def _end(self):
         for program in self.programs:

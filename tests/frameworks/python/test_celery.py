@@ -1,7 +1,6 @@
 """serverlock.celery with real workers and beats, some of them killed."""
 
 import json
-import time
 import unittest
 from datetime import timedelta
 
@@ -11,8 +10,6 @@ from celery.beat import Scheduler
 from frame import UNLOCKED, Framed
 from serverlock import Locks
 from serverlock.celery import beat
-
-DAY = 86_400
 
 
 class Celery(Framed):
@@ -160,12 +157,6 @@ class Tasks(Celery):
         self.go()
         self.until("it ends", lambda: self.ended() == ["second ends daily a"])
         self.assertEqual(len(self.begun()), 2)
-
-    def far_from_midday(self):
-        """The tick of a day changes at noon."""
-        left = (time.time() + DAY / 2) % DAY
-        if DAY - left < 900:
-            self.skipTest("the tick changes within a quarter of an hour")
 
 
 class Beats(Celery):

@@ -107,6 +107,12 @@ class Framed(unittest.TestCase):
         """What the programs have reported, in order."""
         return self.redis.lrange("events", 0, -1)
 
+    def take(self, key):
+        """Takes the lock away from its holder."""
+        conn = self.server.connect()
+        self.addCleanup(conn.close)
+        conn.call("LOCK.RELEASE", key, conn.map("LOCK.INFO", key)["token"])
+
     def far_from_midday(self):
         """The tick of a day changes at noon."""
         left = (time.time() + DAY / 2) % DAY

@@ -92,12 +92,6 @@ class Endpoints(FastAPI):
         self.until("the request has ended", lambda: replies == [503])
         self.assertEqual(len(self.events()), 2)  # the other one says who leads
 
-    def take(self, key):
-        """Takes the lock away from its holder."""
-        conn = self.server.connect()
-        self.addCleanup(conn.close)
-        conn.call("LOCK.RELEASE", key, conn.map("LOCK.INFO", key)["token"])
-
 
 class Steps(Framed):
     """The dependency in this process, as FastAPI drives it."""

@@ -36,7 +36,8 @@ async def resume(engine: Engine, manager: object, request: Request, token: int, 
         reply = await engine._send(request, granted, lambda way: way.extend(request, token, request.lease_ms))
     except (ReplyError, ConnectionLost) as error:
         raise kinds.typed(error, request.name) from error
-    return engine._held(kind(engine, manager, request, granted, sent), granted) if reply == 1 else None
+    way = engine.module.way_of(request, granted)
+    return engine._held(kind(engine, manager, request, granted, sent), granted, way) if reply == 1 else None
 
 
 def drop(engine: Engine, request: Request, granted: Grant) -> None:

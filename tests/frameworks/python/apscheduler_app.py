@@ -8,7 +8,7 @@ import redis
 import redis.asyncio
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.blocking import BlockingScheduler
-from frame import UNLOCKED
+from frame import LEASE, UNLOCKED
 from serverlock import Locks, aio
 from serverlock.apscheduler import once_per_tick
 
@@ -22,7 +22,7 @@ client = redis.Redis(port=PORT, socket_timeout=None)
 
 
 def job_of(locks, period, job):
-    return once_per_tick(locks, "job", period, lease=2)(job) if IS_LOCKED else job
+    return once_per_tick(locks, "job", period, lease=min(LEASE, period / 4))(job) if IS_LOCKED else job
 
 
 def tick(number=0, held=None):

@@ -4,7 +4,7 @@ import os
 
 import redis
 from celery import Celery, Task
-from frame import UNLOCKED
+from frame import LEASE, UNLOCKED
 from serverlock import Locks
 from serverlock.celery import beat, once, unique
 
@@ -21,7 +21,7 @@ app.conf.update(
     beat_schedule={"tick": {"task": "tick", "schedule": 1.0, "args": (NAME,), "options": {"queue": "ticks"}}},
 )
 if IS_LOCKED:
-    app.conf.beat_scheduler = beat(locks, lease=2)
+    app.conf.beat_scheduler = beat(locks, lease=LEASE)
 
 
 def base(made):
@@ -35,28 +35,28 @@ def work(name, argument):
     client.rpush("events", f"{NAME} ends {name} {argument}")
 
 
-@app.task(base=base(unique(locks, "until_executed", lease=2)))
+@app.task(base=base(unique(locks, "until_executed", lease=LEASE)))
 def executed(argument):
     work("executed", argument)
 
 
-@app.task(base=base(unique(locks, "while_executing", lease=2, again_in=0.5)))
+@app.task(base=base(unique(locks, "while_executing", lease=LEASE, again_in=0.5)))
 def executing(argument):
     work("executing", argument)
 
 
-@app.task(base=base(unique(locks, "while_executing", lease=2, conflict="drop")))
+@app.task(base=base(unique(locks, "while_executing", lease=LEASE, conflict="drop")))
 def dropping(argument):
     work("dropping", argument)
 
 
-@app.task(bind=True, base=base(unique(locks, "until_executed", lease=2)))
+@app.task(bind=True, base=base(unique(locks, "until_executed", lease=LEASE)))
 def retried(self, argument):
     client.rpush("events", f"{NAME} tries {self.request.retries}")
     if self.request.retries < 2:
         raise self.retry(countdown=0)
 
 
-@app.task(base=base(once(locks, 24 * 3600, lease=2)))
+@app.task(base=base(once(locks, 24 * 3600, lease=LEASE)))
 def daily(argument):
     work("daily", argument)

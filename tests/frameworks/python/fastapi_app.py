@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import redis
 import redis.asyncio
 from fastapi import Depends, FastAPI
-from frame import UNLOCKED
+from frame import LEASE, UNLOCKED
 from serverlock import Locks, aio
 from serverlock.fastapi import leading, locked
 
@@ -35,7 +35,7 @@ async def alone(_):
     yield
 
 
-app = FastAPI(lifespan=leading(locks, "leader", lead, lease=2) if IS_LOCKED else alone)
+app = FastAPI(lifespan=leading(locks, "leader", lead, lease=LEASE) if IS_LOCKED else alone)
 
 
 def dependency(made):
@@ -50,17 +50,17 @@ async def work(order):
 
 
 @app.post("/loop/{order}")
-async def loop(order: str, held: Annotated[Any, dependency(locked(locks, "order:{order}", 2))]):
+async def loop(order: str, held: Annotated[Any, dependency(locked(locks, "order:{order}", LEASE))]):
     return await work(order)
 
 
 @app.post("/thread/{order}")
-async def thread(order: str, held: Annotated[Any, dependency(locked(thread_locks, "order:{order}", 2))]):
+async def thread(order: str, held: Annotated[Any, dependency(locked(thread_locks, "order:{order}", LEASE))]):
     return await work(order)
 
 
 @app.post("/blocking/{order}")
-def blocking(order: str, held: Annotated[Any, dependency(locked(thread_locks, "order:{order}", 2))]):
+def blocking(order: str, held: Annotated[Any, dependency(locked(thread_locks, "order:{order}", LEASE))]):
     thread_client.rpush("events", f"{NAME} begins {order}")
     thread_client.blpop("go", 0)
     held.check()

@@ -22,6 +22,9 @@ __all__ = ["Framed", "Program", "free_port", "until"]
 # Set in a process whose tasks, jobs and commands are to run without a lock.
 UNLOCKED = "SERVERLOCK_TESTS_UNLOCKED"
 
+# Long enough to be renewed on a machine with a load of fifty.
+LEASE = 10
+
 DAY = 86_400
 PATIENCE = float(os.environ.get("SERVERLOCK_TESTS_PATIENCE", "240"))
 

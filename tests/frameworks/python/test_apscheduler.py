@@ -46,7 +46,7 @@ class Schedulers(Framed):
         self.until("the others have been refused", lambda: self.asked() > 5)
         self.assertEqual(len(self.begun()), 1)
         programs.pop(self.begun()[0].split()[0]).kill()
-        # Within the lease, the margin and the second between two calls: 4 s.
+        # Within the lease, the margin and the second between two calls: 12 s.
         self.until("another one runs it", lambda: len(self.begun()) == 2)
         self.assertIn(self.begun()[1].split()[0], programs)
         self.redis.rpush("go", "go")

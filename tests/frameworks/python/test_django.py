@@ -117,7 +117,7 @@ class Commands(Framed):
         self.ship("second", SERVERLOCK_TESTS_STANDBY="1")
         self.until("the other one waits", lambda: self.waiting("shop:1:command:ship"))
         first.kill()
-        # Within the lease and the margin: 3 s.
+        # Within the lease and the margin: 11 s.
         self.until("the other one runs", lambda: self.begun() == ["first", "second"])
 
     def test_a_command_that_loses_its_lock_ends(self):

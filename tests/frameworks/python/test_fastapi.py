@@ -81,7 +81,7 @@ class Endpoints(FastAPI):
         self.until("its caller knows", lambda: replies == [None])
         self.assertEqual(self.post(second, "/loop/a"), 409)
         self.redis.rpush("go", "go")
-        # Within the lease and the margin: 3 s.
+        # Within the lease and the margin: 11 s.
         self.until("it runs elsewhere", lambda: self.post(second, "/loop/a") == 200)
 
     def test_a_loss_ends_the_request(self):
@@ -134,7 +134,7 @@ class Leaders(FastAPI):
         self.until("the other one waits", lambda: self.waiting("leader"))
         self.assertEqual(len(self.leaders()), 1)
         both.pop(self.leaders()[0]).kill()
-        # Within the lease and the margin: 3 s.
+        # Within the lease and the margin: 11 s.
         self.until("the other one leads", lambda: len(self.leaders()) == 2)
         self.assertIn(self.leaders()[1], both)
 

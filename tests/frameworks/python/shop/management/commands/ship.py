@@ -4,7 +4,7 @@ import math
 import os
 
 from django.core.management.base import BaseCommand
-from frame import UNLOCKED
+from frame import LEASE, UNLOCKED
 from serverlock.django import OneHost, locks
 
 
@@ -17,7 +17,7 @@ class Work(BaseCommand):
 
 
 class Locked(OneHost, Work):
-    lock_lease = 2
+    lock_lease = LEASE
     lock_wait = math.inf if "SERVERLOCK_TESTS_STANDBY" in os.environ else 0
 
 

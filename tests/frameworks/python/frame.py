@@ -98,13 +98,17 @@ class Framed(unittest.TestCase):
             logs = "\n".join(f"--- {it.process.args[1:]}\n{it.said()[-3000:]}" for it in self.programs)
             raise AssertionError(f"{error}\n{logs}") from error
 
-    def waiting(self, key):
-        """How many wait for this lock."""
+    def info(self, key):
+        """What LOCK.INFO says about this lock."""
         conn = self.server.connect()
         try:
-            return int(conn.map("LOCK.INFO", key)["waiters"])
+            return conn.map("LOCK.INFO", key)
         finally:
             conn.close()
+
+    def waiting(self, key):
+        """How many wait for this lock."""
+        return self.info(key)["waiters"]
 
     def events(self):
         """What the programs have reported, in order."""
@@ -112,9 +116,7 @@ class Framed(unittest.TestCase):
 
     def take(self, key):
         """Takes the lock away from its holder."""
-        conn = self.server.connect()
-        self.addCleanup(conn.close)
-        conn.call("LOCK.RELEASE", key, conn.map("LOCK.INFO", key)["token"])
+        self.redis.execute_command("LOCK.RELEASE", key, self.info(key)["token"])
 
     def far_from_midday(self):
         """The tick of a day changes at noon."""

@@ -1,12 +1,13 @@
 """serverlock.celery with real workers and beats, some of them killed."""
 
+import itertools
 import json
 import unittest
 from datetime import timedelta
 
 import celery
 import redis
-from celery.beat import Scheduler
+from celery.beat import PersistentScheduler, Scheduler
 from frame import UNLOCKED, Framed
 from serverlock import LockBadArgument, Locks
 from serverlock.celery import beat, once, unique
@@ -214,7 +215,7 @@ class Options(Framed):
         self.app.conf.task_always_eager = True
 
     def test_the_same_arguments_have_the_same_key(self):
-        @self.app.task(base=unique(self.locks, "while_executing"))
+        @self.app.task(name=self.id(), base=unique(self.locks, "while_executing"))
         def task(shop, count=1):
             pass
 
@@ -256,12 +257,45 @@ class Options(Framed):
             self.assertEqual(task(), ("called", None))  # a direct call takes no lock
 
     def test_a_task_that_fails_lets_the_next_one_run(self):
-        @self.app.task(base=unique(self.locks, "until_executed"))
+        @self.app.task(name=self.id(), base=unique(self.locks, "until_executed"))
         def task():
             raise ValueError("no")
 
         for _ in range(2):
             self.assertIsInstance(task.delay().result, ValueError)
+
+    def test_a_messages_lock_lasts_until_its_eta_and_not_after_it_has_expired(self):
+        self.app.conf.task_always_eager = False
+
+        @self.app.task(name=self.id(), base=unique(self.locks, "until_executed", queued=1000))
+        def task(number):
+            pass
+
+        now = self.app.now()
+        for number, (options, lease) in enumerate(
+            (
+                ({}, 1000),
+                ({"countdown": 500}, 1500),
+                ({"eta": now + timedelta(seconds=500)}, 1500),
+                ({"expires": 300}, 300),
+                ({"expires": now + timedelta(seconds=300)}, 300),
+            )
+        ):
+            task.apply_async((number,), **options)
+            info = self.info(f"{task._serverlock_key((number,), {})}:queued")
+            self.assertLessEqual(info["lease-ms"] / 1000, lease)
+            self.assertGreater(info["lease-ms"] / 1000, lease - 250)
+
+    def test_a_message_that_cannot_be_sent_has_no_lock(self):
+        self.app.conf.update(task_always_eager=False, broker_url="redis://127.0.0.1:1", task_publish_retry=False)
+
+        @self.app.task(name=self.id(), base=unique(self.locks, "until_executed"))
+        def task():
+            pass
+
+        with self.assertRaises(task.OperationalError):
+            task.delay()
+        self.locks.lock(f"{task._serverlock_key((), {})}:queued", lease=30, wait=240).acquire().release()
 
     def test_wrong_options_are_errors(self):
         for options in ({"lease": 0}, {"conflict": "wait"}, {"queued": -1}, {"again_in": -1}):
@@ -280,13 +314,16 @@ class Options(Framed):
 class Steps(Framed):
     """Beats in this process, one step at a time."""
 
+    numbers = itertools.count()
+
     def made(self, base=Scheduler):
         """A beat with an entry that became due an hour ago."""
         app = celery.Celery("steps", broker="memory://")
         app.conf.beat_schedule = {"hourly": {"task": "hourly", "schedule": 3600.0}}
         locks = Locks(redis.Redis(port=self.server.port))
         self.addCleanup(locks.close)
-        made = beat(locks, base=base)(app=app) if base else Scheduler(app=app)
+        file = f"{self.server.folder}/{next(self.numbers)}"
+        made = (beat(locks, base=base) if base else Scheduler)(app=app, schedule_filename=file)
         made.sent = []
         made.send_task = lambda name, *args, **options: made.sent.append(name)
         made.schedule["hourly"].last_run_at = app.now() - timedelta(hours=2)
@@ -298,10 +335,14 @@ class Steps(Framed):
         self.assertEqual(first.sent, ["hourly"])
         first.close()
         second.tick()
+        second.close()
         return second.sent
 
     def test_the_next_beat_does_not_send_what_was_sent(self):
         self.assertEqual(self.hand_over(), [])
+
+    def test_a_scheduler_with_a_file_of_its_own_goes_on_with_the_others_runs(self):
+        self.assertEqual(self.hand_over(base=PersistentScheduler), [])
 
     def test_without_the_lock_the_next_beat_sends_it_again(self):
         self.assertEqual(self.hand_over(base=None), ["hourly"])
@@ -312,7 +353,7 @@ class Steps(Framed):
         first.schedule["hourly"].last_run_at = first.app.now()
         first.tick()
         self.assertTrue(first._held.is_held)
-        self.redis.execute_command("LOCK.RELEASE", "{serverlock:beat}:leader", first._held.token)
+        self.take("{serverlock:beat}:leader")
         first.schedule["hourly"].last_run_at = last_run_at
         first._heap = None
         first.tick()  # it does not know yet

@@ -49,7 +49,8 @@ def unique(
     until: "until_executed": while such a task is queued, retried or running, others with its arguments are not queued.
     key: called with the task's arguments, returns what must be unique. By default this is all of them.
     lease: how soon another one may run if the worker dies.
-    queued: with "until_executed", how long a queued or retried task keeps others out, counted from its ETA.
+    queued: with "until_executed", how long a queued or retried task keeps others out: from its ETA on, and not after it
+    has expired.
     wait: with "while_executing", how long a worker waits for its turn.
     conflict: with "while_executing", whether a task that finds another one running is queued again, in `again_in`
     seconds, or dropped.
@@ -194,8 +195,7 @@ class UntilExecuted(Locked):
         if self.app.conf.task_always_eager or self._serverlock_is_retry(task_id):
             return super().apply_async(args, kwargs, task_id=task_id, headers=headers, **options)
         key, locks = self._serverlock_key(args, kwargs), self.serverlock_locks
-        lease = self.serverlock_queued + _delay(options.get("countdown"), options.get("eta"))
-        request = _queued(key, lease, task_id)
+        request = _queued(key, self._serverlock_lasts(options), task_id)
         try:
             granted = run(lambda: grant(locks._engine(), request))
         except LockRefused:
@@ -212,6 +212,12 @@ class UntilExecuted(Locked):
             if not is_sent:
                 drop(locks._engine(), request, granted)
 
+    def _serverlock_lasts(self, options: dict[str, Any]) -> float:
+        """How long the message's lock lasts: a message that has expired is not executed."""
+        lasts = self.serverlock_queued + _delay(options.get("countdown"), options.get("eta"))
+        expires = options.get("expires") or self.expires
+        return lasts if expires is None else max(0.001, min(lasts, _delay(expires)))
+
     def _serverlock_is_retry(self, task_id: str) -> bool:
         """Whether a task queues itself again: its message keeps the lock."""
         return not self.request.called_directly and bool(task_id == self.request.id)
@@ -220,9 +226,10 @@ class UntilExecuted(Locked):
         header = (self.request.headers or {}).get(HEADER) or self.request.get(HEADER) or {}
         key = header.get("key") or self._serverlock_key(args, kwargs)
         try:
-            # A retry may arrive before the worker that sent it has released the lock.
-            wait = RETRY_WAIT if self.request.retries else 0.0
-            held = self.serverlock_locks.lock(key, self.serverlock_lease, wait=wait).acquire()
+            # A retry may arrive before the worker that sent it has released the lock, or has died.
+            lease = seconds_of(self.serverlock_lease, "lease", key, 0.001)
+            wait = lease + RETRY_WAIT if self.request.retries else 0.0
+            held = self.serverlock_locks.lock(key, lease, wait=wait).acquire()
         except LockRefused as error:
             raise self._serverlock_drop("another one is running") from error
         with held:

@@ -45,7 +45,7 @@ class Reports:
         self._call(self._hooks.ended, self._ended(hold, "released" if in_time else "lost"))
 
     def expiring(self, hold: Hold) -> Callable[[], None]:
-        """What to call if nobody refers to the hold before it has ended."""
+        """Call the result if nobody refers to the hold, and it has not ended."""
         keys, token, granted = _keys(hold._request), hold.token, hold._granted
         return lambda: self._call(self._hooks.ended, Ended(keys, token, self._now() - granted, "expired"))
 

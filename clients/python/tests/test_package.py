@@ -31,46 +31,6 @@ with locks.lock("report", lease=30, wait=60) as held:
     ok: bool = held.release()
 """
 
-# One lock that is refused to another caller and released in time, and one that is taken away.
-TELEMETRY = """
-import time, redis
-from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry_hooks import Telemetry
-from serverlock import LockLost, LockRefused, Locks
-
-reader = InMemoryMetricReader()
-metrics.set_meter_provider(MeterProvider([reader]))
-client = redis.Redis(port=PORT)
-locks = Locks(client, hooks=Telemetry())
-
-def seen():
-    found = []
-    for resource in reader.get_metrics_data().resource_metrics:
-        for metric in resource.scope_metrics[0].metrics:
-            for point in metric.data.data_points:
-                count = getattr(point, "count", getattr(point, "value", None))
-                found.append(f"{metric.name} {point.attributes.get('lock.outcome')} {count}")
-    return sorted(found)
-
-held = locks.lock("a", lease=30).acquire()
-try:
-    locks.lock("a", lease=30).acquire()
-except LockRefused:
-    held.release()
-taken = locks.lock("b", lease=30).acquire()
-client.execute_command("LOCK.RELEASE", "b", taken.token)
-try:
-    taken.extend()
-except LockLost:
-    taken.release()
-end = time.monotonic() + 10
-while not any("lock.lost" in line for line in seen()) and time.monotonic() < end:
-    time.sleep(0.01)
-print(*seen(), sep="\\n")
-"""
-
 
 def run(*words: object, **more: str) -> str:
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env={**os.environ, **more})
@@ -136,28 +96,6 @@ class Package(unittest.TestCase):
             example = example.replace("range(10)", "range(1)").replace("sleep(10)", "sleep(0.1)")
             said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
             self.assertTrue(said.startswith("working, token 1"), said)
-
-    def test_the_opentelemetry_hooks_count_waits_and_holds(self) -> None:
-        server = Server()
-        self.addCleanup(server.end)
-        said = run(
-            sys.executable,
-            "-W",
-            "error",
-            "-c",
-            TELEMETRY.replace("PORT", str(server.port)),
-            PYTHONPATH=f"{PACKAGE / 'src'}:{ROOT / 'examples/python'}",
-        )
-        self.assertEqual(
-            said.splitlines(),
-            [
-                "lock.hold.duration in_time 1",
-                "lock.hold.duration too_late 1",
-                "lock.lost None 1",
-                "lock.wait.duration LockRefused 1",
-                "lock.wait.duration granted 2",
-            ],
-        )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from .replicas import confirm
 from .request import Request
 from .resources import Resources
 from .waiting import Waiter
+from .way import Way
 from .wire import ConnectionLost
 
 
@@ -28,6 +29,11 @@ class Attempt:
     @property
     def began(self) -> float:
         return self._asker.began
+
+    @property
+    def way(self) -> Way:
+        """The way in which the newest copy asked."""
+        return self._asker.way
 
     async def run(self) -> Grant:
         """Returns the grant, or raises the typed error. A caller that cannot use the grant calls `abandon`."""

@@ -20,6 +20,7 @@ from .hold import Grant, Hold
 from .module import Module
 from .options import Options
 from .renewal import Timer
+from .reports import Reports
 from .request import Request
 from .resources import Resources
 from .scopes import Scopes
@@ -44,7 +45,8 @@ class Engine:
     ) -> None:
         """renewer: builds the timer for locks with `max_hold`, if it is not the one for all others."""
         self.runtime, self.wire, self.now = runtime, wire, runtime.now
-        self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
+        self.timeout, self.log = options.timeout, options.log
+        self._reports = None if options.hooks is None else Reports(options.hooks, options.log, runtime)
         self.pid = os.getpid()
         self.resources = Resources(runtime, wire, options)
         self._debts, self.module = self.resources.debts, self.resources.module
@@ -79,38 +81,40 @@ class Engine:
         try:
             grant = None
             grant = await attempt.run()
-            hold = self._held(kind(self, manager, request, grant, attempt.began), grant)
+            hold = self._held(kind(self, manager, request, grant, attempt.began), grant, attempt.way)
             if request.reentrant:
                 self._enter(hold)
             return hold
         except LockError as error:
-            if self._hooks is not None:
-                self._call_hook(self._hooks.refused, request.name, self.now() - attempt.began, error)
+            self._failed(attempt, request, error)
             raise
         except (ReplyError, ConnectionLost) as error:
             typed = kinds.typed(error, request.name, self.now() - attempt.began)
-            if self._hooks is not None:
-                self._call_hook(self._hooks.refused, request.name, self.now() - attempt.began, typed)
+            self._failed(attempt, request, typed)
             raise typed from error
         except BaseException as error:
             if grant is not None:  # the caller was interrupted before it got the hold
                 await attempt.abandon(error)
+            self._failed(attempt, request, error)
             raise
 
-    def _held(self, hold: "H", grant: Grant) -> "H":
+    def _failed(self, attempt: Attempt, request: Request, error: BaseException) -> None:
+        if self._reports is not None:
+            self._reports.failed(request, attempt.way, self.now() - attempt.began, error)
+
+    def _held(self, hold: "H", grant: Grant, way: Way) -> "H":
         if grant.session is not None:
             self._keep_session(hold, grant.session)
         self._timer_of(hold).add(hold)
-        if self._hooks is not None:
-            self._call_hook(self._hooks.granted, hold.key, hold.waited)
-        return hold
+        if self._reports is not None:
+            self._reports.granted(hold, way)
+            expired = self._reports.expiring(hold)
 
-    def _call_hook(self, hook: Callable[..., None], *args: object) -> None:
-        """An error in the application's hook must not cost a lock."""
-        try:
-            hook(*args)
-        except Exception:
-            self.log.exception("a hook failed")
+            async def report() -> None:
+                expired()
+
+            hold._report_ref = self._when_dropped(hold, report)
+        return hold
 
     def _keep_session(self, hold: Hold, session: Session) -> None:
         """Once nobody refers to the hold, its session drops it."""
@@ -257,9 +261,13 @@ class Engine:
             hold._dropped = None
             if session is not None:
                 await self.runtime.finish(lambda: self.resources.sessions.drop(session, hold))
-        if self._hooks is not None:
-            self._call_hook(self._hooks.released, request.name, self.now() - hold._granted, held)
+        self._released(hold, held)
         return held
+
+    def _released(self, hold: Hold, held: bool) -> None:
+        hold._report_ref = None
+        if self._reports is not None:
+            self._reports.released(hold, held)
 
     async def _release_now(self, hold: Hold) -> bool:
         """Tries for as long as a call may take. Then the release continues in the background until the lease ends."""
@@ -329,8 +337,7 @@ class Engine:
         except BaseException:  # the caller was interrupted
             self.owe_keep(hold, until)
             raise
-        if self._hooks is not None:
-            self._call_hook(self._hooks.released, hold.key, self.now() - hold._granted, held)
+        self._released(hold, held)
         return held
 
     async def _keep_now(self, hold: Hold, until: float) -> bool:
@@ -396,6 +403,7 @@ class Engine:
         hold._end()
         self._timer_of(hold).forget()
         self._owe_release(hold)
+        self._released(hold, True)
 
     async def margin(self, hold: Hold) -> float:
         """What the server adds to each lease."""
@@ -412,9 +420,9 @@ class Engine:
     def lost(self, hold: Hold) -> None:
         """Called once for each lost hold."""
         self.log.warning("%s", hold._lost)
-        if self._hooks is not None:
-            hooks, held = self._hooks, self.now() - hold._granted
-            self.runtime.call_back(lambda: hooks.lost(hold.key, held, hold._lost))
+        hold._report_ref = None
+        if self._reports is not None:
+            self._reports.lost(hold)
         hold._stop_work()
         on_lost = hold._request.on_lost
         if on_lost is not None:

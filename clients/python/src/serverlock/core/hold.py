@@ -77,6 +77,7 @@ class Hold:
         self._caller: Hashable = None  # who may get it again
         self._entry = 0  # the number of its newest entry in the timer
         self._dropped: object = None  # a weak reference whose callback runs once nobody refers to the hold
+        self._report_ref: object = None  # another one
 
     @property
     def key(self) -> str:

@@ -105,8 +105,7 @@ class Request:
     _queues: tuple[bytes | None, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        command = "LOCK.MACQUIRE" if self.many else "LOCK.RECOVER" if self.recover else "LOCK.ACQUIRE"
-        head: tuple[Word, ...] = (command, *self._named())
+        head: tuple[Word, ...] = (self.command, *self._named())
         tail: tuple[Word, ...] = ()
         if self.session:
             tail += (b"SESSION",)
@@ -115,6 +114,10 @@ class Request:
         object.__setattr__(self, "name", shown(self.keys))
         object.__setattr__(self, "_head", head)
         object.__setattr__(self, "_tail", tail)
+
+    @property
+    def command(self) -> str:
+        return "LOCK.MACQUIRE" if self.many else "LOCK.RECOVER" if self.recover else "LOCK.ACQUIRE"
 
     @property
     def key(self) -> bytes:

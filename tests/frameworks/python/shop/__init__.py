@@ -1,0 +1,1 @@
+"""The Django project of test_django.py: settings, one view, and commands."""

@@ -200,9 +200,18 @@ fn serverlock_explains_its_usage() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let help = shell.run("serverlock -h");
     assert!(help.status.success() && said(&help).starts_with("usage: serverlock "), "{help:?}");
-    for arguments in
-        ["", "report", "-x report true", "-w", "-w soon report true", "-w 08 report true", "-w -1 report true"]
-    {
+    for arguments in [
+        "",
+        "report",
+        "-x report true",
+        "-w",
+        "-w soon report true",
+        "-w 08 report true",
+        "-w -1 report true",
+        "report --",
+        "-f",
+        "-c",
+    ] {
         let output = shell.run(&format!("serverlock {arguments}"));
         assert_eq!(output.status.code(), Some(64), "{arguments}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: serverlock "), "{output:?}");
@@ -219,6 +228,23 @@ fn serverlock_explains_its_usage() {
     assert_eq!(shell.run("serverlock -w 0 report true").status.code(), Some(75));
     bound::wall("a script that does not wait", Duration::from_secs(20), since.elapsed());
     assert_eq!(conn.waiters("report"), 0);
+}
+
+#[test]
+fn a_file_says_while_the_lock_is_held() {
+    let Some((_server, shell, mut conn)) = start() else { return };
+    shell.write("old", "1 99999999999\n");
+    let holds = |file: &str| shell.run(&format!("serverlock -c {file}")).status.success();
+    assert!(!holds("old") && !holds("missing"), "a file that no holder wrote is valid");
+    let script = shell.start("exec serverlock -f old report -- sh -c 'until [ -e off ]; do sleep 0.1; done'");
+    let token = until_held(&mut conn);
+    until("the file is valid", || holds("old").then_some(()));
+    assert!(fs::read_to_string(shell.dir.join("old")).unwrap().starts_with(&format!("{token} ")));
+    shell.write("off", "");
+    assert_eq!(script.end().status.code(), Some(0));
+    assert!(!shell.dir.join("old").exists());
+    assert_eq!(shell.run("serverlock -f missing/file report -- true").status.code(), Some(73));
+    assert_eq!(conn.state("report"), "free");
 }
 
 /// A shell misses a signal that arrives right after it starts.

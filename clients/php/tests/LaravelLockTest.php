@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Tests;
 
 use Illuminate\Contracts\Cache\LockTimeoutException;
+use Serverlock\Adapter\LaravelLock;
 use Serverlock\Adapter\LaravelLocks;
 use Serverlock\Locks;
 
@@ -90,6 +91,57 @@ final class LaravelLockTest extends ServerTestCase
         self::assertTrue($lock->get());
         self::assertGreaterThan(1e11, $this->server->info('foo')['lease-ms']);
         self::assertTrue($lock->release());
+    }
+
+    /** @dataProvider servers */
+    public function testItsOwnerRefreshesItAlsoInAnotherProcess(bool $hasModule): void
+    {
+        $locks = $this->locks($hasModule);
+        $redis = $this->server->connect();
+        $lock = $locks->lock('foo', 10);
+        self::assertFalse($lock->refresh(), 'it was never held');
+        self::assertTrue($lock->get());
+        self::assertTrue($lock->refresh(1000));
+        self::assertGreaterThan(900_000, $redis->pttl('foo'));
+        self::assertTrue($lock->refresh());
+        self::assertLessThan(100_000, $redis->pttl('foo'));
+        self::assertTrue($locks->restoreLock('foo', $lock->owner())->refresh(2000));
+        self::assertGreaterThan(1_900_000, $redis->pttl('foo'));
+        self::assertFalse($locks->restoreLock('foo', 'somebody')->refresh(10));
+        self::assertTrue($lock->refresh(0));
+        self::assertGreaterThan(1e11, $redis->pttl('foo'));
+        $locks->lock('foo')->forceRelease();
+        self::assertFalse($lock->refresh(), 'it was taken away');
+    }
+
+    public function testItHasLaravelsContractForRefreshWhereThereIsOne(): void
+    {
+        $contract = 'namespace Illuminate\Contracts\Cache; interface RefreshableLock extends Lock
+            { public function refresh($seconds = null); }';
+        $check = 'namespace Test; require ' . var_export(__DIR__ . '/autoload.php', true) . ';
+            $ours = \Serverlock\Adapter\LaravelLock::class;
+            if (@$argv[1] !== null) { eval($argv[1]); }
+            echo json_encode(array_values(class_implements($ours)));';
+        $implemented = static fn (string ...$contract): array => (array) json_decode((string) shell_exec(
+            implode(' ', array_map(escapeshellarg(...), [PHP_BINARY, '-d', 'error_reporting=8191', '-r', $check, '--',
+                ...$contract])),
+        ), true);
+        self::assertContains('Illuminate\Contracts\Cache\Lock', $implemented());
+        self::assertContains('Illuminate\Contracts\Cache\RefreshableLock', $implemented($contract));
+    }
+
+    public function testASessionEndsWithItsProcess(): void
+    {
+        $locks = $this->locks();
+        $child = pcntl_fork();
+        if ($child === 0) {
+            $lock = new LaravelLock(new Locks($this->server->connect()), 'foo', 1000, session: true);
+            $isHeld = $lock->get() && $this->server->info('foo')['state'] === 'held';
+            posix_kill((int) getmypid(), $isHeld ? SIGKILL : SIGTERM); // phpunit must not end in the child
+        }
+        pcntl_waitpid($child, $status);
+        self::assertSame(SIGKILL, pcntl_wtermsig($status), 'it was never held');
+        self::until('it is free', fn (): bool => $locks->lock('foo', 10)->get());
     }
 
     public function testAClientThatUsesSetNxAndThisOneExcludeEachOther(): void

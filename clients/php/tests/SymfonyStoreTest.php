@@ -107,6 +107,15 @@ final class SymfonyStoreTest extends ServerTestCase
         self::thrown(LockConflictedException::class, fn () => $this->store(300, 0.2)->waitAndSave($two));
     }
 
+    public function testAWaitMayBeLongerThanTheLease(): void
+    {
+        $this->server->connect()->rawCommand('LOCK.ACQUIRE', 'a', 'PX', 1500);
+        $store = $this->store(1.0);
+        $store->waitAndSave($key = new Key('a'));
+        self::assertTrue($store->exists($key));
+        self::assertFalse($key->isExpired());
+    }
+
     public function testABlockingReaderIsSaved(): void
     {
         $store = $this->store();

@@ -119,6 +119,10 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     private function acquire(Key $key, bool $isShared, float $wait): void
     {
         $held = $this->guarded(fn (): Held => $this->lock($key, $isShared, $wait)->acquire());
+        if ($wait > 0) { // the key's lifetime began before the wait
+            $key->resetLifetime();
+            $key->reduceLifetime($held->left());
+        }
         $this->holds[$key] = $held;
         $key->setState(self::class, ['token' => $held->token, 'shared' => $isShared]);
     }

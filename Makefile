@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-all-clients compat busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ test-clients: build ## Test the packages in clients/, in each language
 test-all-clients: build ## The same, also with the client libraries that CI leaves out
 	@SUITE_ALL=1 scripts/test-clients.sh
 
+test-frameworks: build ## Test the drop-ins for frameworks, with real workers that are killed (needs the network)
+	@scripts/test-frameworks.sh
+
 compat: build ## Run other projects' tests of their locks against our adapters (needs the network)
 	@scripts/compat.sh
 
@@ -90,7 +93,7 @@ lint: install-deps ## Check format, lints, documentation, prose, crates, scripts
 		cargo deny --offline check bans licenses sources; \
 	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
 	@if command -v shellcheck >/dev/null; then \
-		shellcheck .ci/run scripts/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
+		shellcheck .ci/run scripts/*.sh scripts/frameworks/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
 	@scripts/lint-clients.sh
 
@@ -130,7 +133,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients busy-tests test-arm64 reproducible msrv advisories
+NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks busy-tests test-arm64 reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \

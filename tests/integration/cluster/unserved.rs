@@ -66,7 +66,7 @@ fn a_slot_that_leaves_during_a_pause_ends_its_waits() {
 fn a_slot_that_leaves_is_noticed_behind_many_other_queues() {
     // More of them than one run of the timer looks at.
     const OTHERS: usize = 200;
-    let (server, mut conn, slot) = one_server(&["failover-grace-ms", "60000"]);
+    let (server, mut conn, slot) = one_server(&[]);
     let wait = |key: &str| server.sent(&["LOCK.ACQUIRE", key, "PX", "1000", "WAIT", "60000"]);
     let others: Vec<String> = (0..OTHERS).map(|n| format!("{{other}}{n}")).collect();
     let mut waiting: Vec<Conn> = others
@@ -81,6 +81,7 @@ fn a_slot_that_leaves_is_noticed_behind_many_other_queues() {
     }
     let last = wait("k");
     conn.until_waiters("k", 1);
+    conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     conn.ok(&["CLUSTER", "DELSLOTS", &slot]);
     let ends = Waiters(vec![last]).end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (1, 0, 0), "{ends:?}");

@@ -17,7 +17,7 @@ import type { Held } from './hold.js';
 import type { Locks } from './locks.js';
 import type { LockOptions } from './options.js';
 
-/** What a task gets from node-cron, as far as it is needed here. */
+/** The part of a task's context that is needed here. */
 export interface FireContext {
   date: Date;
   task?: { name?: string } | undefined;

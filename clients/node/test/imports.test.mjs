@@ -27,7 +27,7 @@ const LAYERS = [
   ['engine'],
   ['leader', 'once'],
   ['locks'],
-  ['index', 'node-cron', 'redlock', 'testing'],
+  ['index', 'nestjs', 'node-cron', 'redlock', 'testing'],
 ];
 
 /** The files that a file imports from or exports from. */

@@ -69,16 +69,31 @@ test('`npm install FOLDER` of a fresh clone installs the built package', () => {
   writeFileSync(join(user, 'package.json'), '{ "type": "module", "private": true }');
   run('npm', ['install', '--no-audit', '--no-fund', '--cache', join(made, 'cache'), source], user);
   const program =
-    "const all = { ...(await import('serverlock')), ...(await import('serverlock/redlock')) }; console.log(Object.keys(all).join())";
+    "const all = {}; for (const part of ['', '/redlock', '/node-cron', '/nestjs']) Object.assign(all, await import('serverlock' + part)); console.log(Object.keys(all).join())";
   const said = run(process.execPath, ['--input-type=module', '-e', program], user);
-  for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError'])
+  for (const name of [
+    'Locks',
+    'LockTimeoutError',
+    'LockTimeout',
+    'ResourceLockedError',
+    'LockCoordinator',
+    'OncePerTick',
+  ])
     assert(said.includes(name), said);
   // A linked folder still finds the application's library.
   symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
   const find =
     "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
   assert.equal(run(process.execPath, ['--input-type=module', '-e', find], user), 'function\n');
-  for (const name of ['index.d.ts', 'redlock.d.ts', 'testing.d.ts', 'lock.lua', 'renewal-worker.js'])
+  for (const name of [
+    'index.d.ts',
+    'nestjs.d.ts',
+    'node-cron.d.ts',
+    'redlock.d.ts',
+    'testing.d.ts',
+    'lock.lua',
+    'renewal-worker.js',
+  ])
     assert(existsSync(join(user, 'node_modules/serverlock/dist', name)), name);
 });
 

@@ -1,4 +1,4 @@
-// node-cron in three processes: each fire runs in one of them, also when one of them dies in the middle of a run.
+// node-cron in three processes: each fire runs in one of them, and one of them dies in the middle of a run.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

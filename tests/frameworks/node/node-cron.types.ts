@@ -12,6 +12,8 @@ const options: CoordinatorOptions = {
 };
 const coordinator = new LockCoordinator(locks, options);
 cron.setRunCoordinator(plain);
+// @ts-expect-error: a manager is not a coordinator
+cron.setRunCoordinator(locks);
 cron.schedule(
   '0 3 * * *',
   (context) => {

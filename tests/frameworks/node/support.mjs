@@ -7,10 +7,20 @@ import { createInterface } from 'node:readline';
 /** The folder of a checkout; the tests run in a project outside of it. */
 export const repository = process.env.REPOSITORY;
 const servers = await import(`file://${repository}/clients/node/test/servers.mjs`);
-export const { module } = servers;
 
-/** Starts a server with the module; returns its port. The test ends it. */
-export const startServer = (t) => servers.startServer((end) => t.after(end), '--loadmodule', module);
+/** The workers of each test. They end before its server does. */
+const workersOf = new WeakMap();
+
+/** Starts a server with the module; returns its port. It ends with the test. */
+export function startServer(t) {
+  workersOf.set(t, []);
+  const atEnd = (end) =>
+    t.after(async () => {
+      for (const worker of workersOf.get(t)) await worker.kill();
+      await end();
+    });
+  return servers.startServer(atEnd, '--loadmodule', servers.module);
+}
 
 /** Much longer than anything takes on a busy machine. */
 const DEADLINE = 300_000;
@@ -35,7 +45,7 @@ export class Worker {
     createInterface(this.#process.stdout).on('line', (line) => {
       if (line.startsWith('{')) this.events.push(JSON.parse(line));
     });
-    t.after(() => this.kill());
+    workersOf.get(t).push(this);
   }
 
   /** As many workers with the same words, once they are ready. */

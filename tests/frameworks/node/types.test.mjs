@@ -11,7 +11,7 @@ const PAGES = ['docs/FRAMEWORKS.md', 'docs/frameworks-node.md'].map((name) => `$
 test('the uses of each drop-in compile, and so does the page', () => {
   const pages = PAGES.filter(existsSync).map((page) => readFileSync(page, 'utf8'));
   const blocks = [...pages.join('\n').matchAll(/```ts\n(.*?)```/gs)].map(([, block]) => block);
-  for (const name of ['node-cron', 'nestjs'])
+  for (const name of ['nestjs', 'node-cron', 'opentelemetry'])
     assert(
       blocks.some((block) => block.includes(`'serverlock/${name}'`)),
       name,

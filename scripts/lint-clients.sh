@@ -77,7 +77,7 @@ lint_node() {
             { skip node "biome $version cannot be installed"; return 0; }
     fi
     (cd clients/node && "$biome" ci --colors=off --error-on-warnings --config-path=. \
-        src test build.mjs ../../tests/frameworks/node) ||
+        src test build.mjs ../../tests/frameworks/node ../../examples/node) ||
         { echo "lint-clients: run target/clients/lint-node/node_modules/.bin/biome check --write in clients/node" >&2; return 1; }
 }
 

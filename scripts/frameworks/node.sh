@@ -36,7 +36,7 @@ cp clients/node/package.json "$package/"
 node clients/node/build.mjs "$package/dist" "$project"
 
 find "$project" -maxdepth 1 -name '*.*' -type f ! -name 'package*.json' ! -name .stamp -delete
-cp "$tests"/*.* "$project/"
+cp "$tests"/*.* examples/node/bullmq.mjs "$project/"
 files=()
 for name in "${@:-*}"; do
     for file in "$tests"/$name.test.mjs; do files+=("$(basename "$file")"); done

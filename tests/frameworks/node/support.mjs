@@ -2,11 +2,22 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
 /** The folder of a checkout; the tests run in a project outside of it. */
 export const repository = process.env.REPOSITORY;
 const servers = await import(`file://${repository}/clients/node/test/servers.mjs`);
+
+/** Where the sections about Node are. */
+const PAGES = ['docs/FRAMEWORKS.md', 'docs/frameworks-node.md'].map((name) => `${repository}/${name}`);
+
+/** The page's code in that language. */
+export function blocksOfPage(language) {
+  const text = PAGES.filter(existsSync).map((page) => readFileSync(page, 'utf8'));
+  const blocks = text.join('\n').matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'));
+  return [...blocks].map(([, block]) => block);
+}
 
 /** The workers of each test. They end before its server does. */
 const workersOf = new WeakMap();
@@ -38,6 +49,7 @@ export async function until(what, holds) {
 /** A process with an application that uses the framework. */
 export class Worker {
   events = [];
+  killedAt;
   #process;
 
   constructor(t, ...words) {
@@ -68,6 +80,7 @@ export class Worker {
   async kill() {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
     const ended = once(this.#process, 'exit');
+    this.killedAt = Date.now();
     this.#process.kill('SIGKILL');
     await ended;
   }

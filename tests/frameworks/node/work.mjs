@@ -11,8 +11,8 @@ createInterface(process.stdin).on('line', () => {
 
 export async function work(event) {
   const never = hangs;
-  say({ ...event, hangs: never });
+  say({ ...event, hangs: never, at: Date.now() });
   if (never) await new Promise(() => undefined);
   await new Promise((resolve) => setTimeout(resolve, 200));
-  say({ end: event.begin });
+  say({ end: event.begin, at: Date.now() });
 }

@@ -76,7 +76,8 @@ lint_node() {
         npm install --no-save --no-audit --no-fund --silent --prefix "$built" "@biomejs/biome@$version" >/dev/null 2>&1 ||
             { skip node "biome $version cannot be installed"; return 0; }
     fi
-    (cd clients/node && "$biome" ci --colors=off --error-on-warnings src test build.mjs) ||
+    (cd clients/node && "$biome" ci --colors=off --error-on-warnings --config-path=. \
+        src test build.mjs ../../tests/frameworks/node ../../examples/node) ||
         { echo "lint-clients: run target/clients/lint-node/node_modules/.bin/biome check --write in clients/node" >&2; return 1; }
 }
 

@@ -7,7 +7,7 @@
 // Declarations that no package entry leads to are left out: they describe internals.
 
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -32,7 +32,16 @@ if (!existsSync(compiler) && folder === home) {
   run([npm, 'install', ...words, '--prefix', home], home);
 }
 rmSync(out, { recursive: true, force: true });
-run([compiler, '-p', home, '--outDir', out, '--typeRoots', join(modules, '@types')], home);
+// The compiler looks for the types of frameworks in the folders around the sources.
+const sources = folder === home ? home : mkdtempSync(join(folder, 'sources-'));
+try {
+  if (sources !== home)
+    for (const name of ['package.json', 'tsconfig.json', 'src'])
+      cpSync(join(home, name), join(sources, name), { recursive: true });
+  run([compiler, '-p', sources, '--outDir', out, '--typeRoots', join(modules, '@types')], home);
+} finally {
+  if (sources !== home) rmSync(sources, { recursive: true });
+}
 copyFileSync(join(home, 'src/lock.lua'), join(out, 'lock.lua'));
 
 const described = new Set();

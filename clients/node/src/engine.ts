@@ -7,10 +7,11 @@ import { Callers } from './callers.js';
 import { type Clock, pause } from './clock.js';
 import { COMMANDS } from './commands.js';
 import { Connections } from './connections.js';
-import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } from './errors.js';
+import { LockBadArgumentError, type LockLostError, LockMisuseError } from './errors.js';
 import { ConnectionLost, isTransient, ReplyError, read, typed } from './failures.js';
 import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
+import { HookCalls } from './hooks.js';
 import { Keeping } from './keeping.js';
 import { TAKEN } from './lease.js';
 import type { Hooks, LockOptions } from './options.js';
@@ -46,6 +47,7 @@ export class Engine {
   readonly sessions: Sessions;
   readonly portable: Portable;
   readonly serverClock: ServerClock;
+  readonly #hooks: HookCalls;
   readonly #keeping: Keeping;
   readonly #thread: RenewalThread | undefined;
   /** The holds of the scopes around the running call. Code started in a scope may outlive it. */
@@ -70,6 +72,7 @@ export class Engine {
     this.timeout = options.timeout;
     this.clock = wire.clock;
     const reach = { wire, timeout: options.timeout, clock: wire.clock };
+    this.#hooks = new HookCalls(options.hooks, wire.clock, (call) => this.callBack(call));
     this.timer = new Timer(this);
     this.subscription = new Subscription(reach, (text) => this.warn(text));
     this.connections = new Connections(reach);
@@ -166,15 +169,14 @@ export class Engine {
       held = Held._of(this, request, grant, attempt.began);
       if (grant.session) this.sessions.join(held, grant.session);
     } catch (thrown) {
-      const waited = this.clock.now() - attempt.began;
       const isOurs = thrown instanceof ReplyError || thrown instanceof ConnectionLost;
       const error = isOurs ? typed(thrown, request.name) : thrown;
-      if (error instanceof LockError) this.callBack(() => this.options.hooks.refused?.(request.name, waited, error));
+      this.#hooks.failed(request, attempt.began, attempt.isPortable, error, signal);
       throw error;
     }
     if (!isBackground) this.#thread?.add(held); // a leader that hangs must step down
     this.timer.add(held);
-    if (this.options.hooks.granted) this.callBack(() => this.options.hooks.granted?.(request.name, held.waited));
+    this.#hooks.granted(held);
     return held;
   }
 
@@ -328,8 +330,7 @@ export class Engine {
     } finally {
       this.sessions.leave(held);
     }
-    if (this.options.hooks.released)
-      this.callBack(() => this.options.hooks.released?.(request.name, this.clock.now() - held._granted, inTime));
+    this.#hooks.released(held, inTime);
     return inTime;
   }
 
@@ -411,8 +412,7 @@ export class Engine {
     if (held.lost || this.clock.now() >= until) return this.release(held, true);
     this.#end(held);
     const inTime = isLong || (await this.#keeping.keep(held, until));
-    if (this.options.hooks.released)
-      this.callBack(() => this.options.hooks.released?.(held.key, this.clock.now() - held._granted, inTime));
+    this.#hooks.released(held, inTime);
     return inTime;
   }
 
@@ -432,7 +432,7 @@ export class Engine {
   lost(held: Held, error: LockLostError): void {
     this.#thread?.forget(held);
     this.warn(error.message);
-    this.callBack(() => this.options.hooks.lost?.(held.key, this.clock.now() - held._granted, error));
+    this.#hooks.lost(held, error);
     this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 

@@ -40,6 +40,7 @@ export type {
   Hooks,
   LeaderHooks,
   LeaderOptions,
+  LockEvent,
   LockOptions,
   ManagerOptions,
   OnceOptions,

@@ -138,7 +138,12 @@ export class Locks extends Describing {
    * tick. The tick ends half a period after it begins, and nobody else runs it until then.
    */
   once(key: Key, period: number, options: OnceOptions = {}): Once {
-    const schedule = scheduleOf(keyOf(key), period, options, this.#wire.prefix);
+    return this._once(key, period, options);
+  }
+
+  /** @internal For serverlock/nestjs: the ticks begin at multiples of the period plus the offset. */
+  _once(key: Key, period: number, options: OnceOptions, offset = 0): Once {
+    const schedule = scheduleOf(keyOf(key), period, options, this.#wire.prefix, offset);
     if (schedule.reruns) this.#engine.checkRenewal(schedule.request);
     return Once._of(this.#engine, schedule);
   }

@@ -45,12 +45,20 @@ export interface Schedule {
   readonly request: Request;
   readonly period: number;
   readonly reruns: boolean;
+  /** How long after multiples of the period its ticks begin. */
+  readonly offset: number;
   /** The same request with another lease, which is never renewed. */
   readonly long: (lease: number) => Request;
 }
 
 /** @internal */
-export function scheduleOf(key: Buffer, period: unknown, options: OnceOptions, prefix: string): Schedule {
+export function scheduleOf(
+  key: Buffer,
+  period: unknown,
+  options: OnceOptions,
+  prefix: string,
+  offset: unknown = 0,
+): Schedule {
   const name = shown([key]);
   optionsOf(options, name, ONCE_OPTIONS);
   const ms = msOf(period, 'period', name, LEAST_PERIOD);
@@ -60,7 +68,8 @@ export function scheduleOf(key: Buffer, period: unknown, options: OnceOptions, p
   const request = requestOf(lease);
   if (request.lease > ms / 2) throw new LockBadArgumentError(name, `lease is ${lease}, longer than half of the period`);
   const reruns = booleanOf(rerun, 'rerun', name, true);
-  return { request, period: ms, reruns, long: (lease) => requestOf(lease, { maxHold: 1 }) };
+  const phase = msOf(offset, 'offset', name, 0, ms);
+  return { request, period: ms, reruns, offset: phase, long: (lease) => requestOf(lease, { maxHold: 1 }) };
 }
 
 /** @internal The tick that a hold runs. */
@@ -125,7 +134,7 @@ export class Once {
   async #begin(signal: AbortSignal | undefined): Promise<{ held: HeldOnce; run: TickRun } | undefined> {
     const [engine, { request, period, reruns, long }] = [this.#engine, this.#schedule];
     engine.reentered(request);
-    const clock = await this.#unlessGivenUp(() => engine.serverClock.read(request.key), signal);
+    const clock = await this.#unlessGivenUp(() => this.#readClock(), signal);
     let asked = request;
     if (!reruns) {
       const tick = tickAt(this.#engine.clock.now() + clock.offset, period);
@@ -145,6 +154,12 @@ export class Once {
       engine.giveUp(held);
       throw error;
     }
+  }
+
+  /** The server's clock, which is set back by the offset: on it, the ticks begin at multiples of the period. */
+  async #readClock(): Promise<Estimate> {
+    const clock = await this.#engine.serverClock.read(this.#schedule.request.key);
+    return { ...clock, offset: clock.offset - this.#schedule.offset };
   }
 
   async #begun(
@@ -186,7 +201,7 @@ export class Once {
     let { clock } = run;
     if (!isLong && held.isHeld && (this.#engine.clock.now() > clock.asked + DRIFTS || !isGood(clock))) {
       // If the server does not reply, the old estimate is used.
-      clock = await this.#engine.serverClock.read(this.#schedule.request.key).catch(() => clock);
+      clock = await this.#readClock().catch(() => clock);
     }
     return this.#engine.keep(held, leaseEnds({ ...run, clock }), isLong);
   }

@@ -32,12 +32,24 @@ export interface AcquireOptions {
   signal?: AbortSignal;
 }
 
+/** What a call of a hook is about. */
+export interface LockEvent {
+  /** The keys as text; a key that is not UTF-8 in hexadecimal, after 0x. */
+  readonly keys: readonly string[];
+  /** What asked for the lock: LOCK.ACQUIRE and the like, or the script's function. */
+  readonly operation: string;
+  /** The hold; undefined for an attempt that got none. */
+  readonly held: Held | undefined;
+}
+
 /** Called with the key and milliseconds. They must not block. An exception from a hook becomes a Node warning. */
 export interface Hooks {
-  granted?(key: string, waited: number): void;
-  refused?(key: string, waited: number, error: LockError): void;
-  lost?(key: string, held: number, error: LockLostError): void;
-  released?(key: string, held: number, inTime: boolean): void;
+  granted?(key: string, waited: number, event: LockEvent): void;
+  refused?(key: string, waited: number, error: LockError, event: LockEvent): void;
+  /** The caller's signal was aborted. */
+  cancelled?(key: string, waited: number, event: LockEvent): void;
+  lost?(key: string, held: number, error: LockLostError, event: LockEvent): void;
+  released?(key: string, held: number, inTime: boolean, event: LockEvent): void;
 }
 
 /** Options of a manager. */
@@ -76,7 +88,13 @@ type Names<T> = Readonly<Record<keyof T, true>>;
 /** @internal */
 export const ACQUIRE_OPTIONS: Names<AcquireOptions> = { signal: true };
 /** @internal */
-export const HOOKS: Names<Hooks> = { granted: true, refused: true, lost: true, released: true };
+export const HOOKS: Names<Hooks> = {
+  granted: true,
+  refused: true,
+  cancelled: true,
+  lost: true,
+  released: true,
+};
 /** @internal */
 export const MANAGER_OPTIONS: Names<ManagerOptions> = {
   timeout: true,

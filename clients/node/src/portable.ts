@@ -66,7 +66,7 @@ return {redis.call(unpack(ARGV, 2))}`;
 
   async acquire(request: Request, id: string, wait: number, channel: string | undefined, send: Send): Promise<unknown> {
     await this.prepare(request);
-    const name = request.many ? 'lock_acquire_all' : request.recover ? 'lock_recover' : 'lock_acquire';
+    const name = request.scripted;
     const plain = request.terms(id);
     // An attempt without NOTIFY never overtakes a queue, so it would starve behind one.
     if (this.#subscription.refusal && request.mayBeAlone) return this.#run(request.names, name, plain, send);

@@ -11,8 +11,15 @@ const TEN_YEARS = 315_360_000_000;
 const LONGEST_NOTIFY = 3_600_000;
 export const MOST_HOLDERS = 4096;
 
+const isText = (key: Buffer): boolean => key.equals(Buffer.from(key.toString()));
+const hexOf = (key: Buffer): string => `0x${key.toString('hex')}`;
+
 export const shown = (keys: readonly Buffer[]): string =>
-  keys.map((key) => (key.equals(Buffer.from(key.toString())) ? `'${key}'` : `0x${key.toString('hex')}`)).join(', ');
+  keys.map((key) => (isText(key) ? `'${key}'` : hexOf(key))).join(', ');
+
+/** The keys as text, without quotes. */
+export const textsOf = (keys: readonly Buffer[]): string[] =>
+  keys.map((key) => (isText(key) ? key.toString() : hexOf(key)));
 
 export function keyOf(key: unknown): Buffer {
   const bytes = typeof key === 'string' ? Buffer.from(key) : key instanceof Uint8Array ? Buffer.from(key) : undefined;
@@ -62,6 +69,8 @@ export class Request {
   readonly #head: Word[];
   readonly #lease: Word[];
   readonly #tail: Word[];
+  /** The keys without the library's prefix. */
+  readonly plain: readonly Buffer[];
   readonly #set: ReadonlySet<string>;
   /** Boxed, because there may be none; built when a script needs them. */
   #withQueues: { names: readonly Word[] | undefined } | undefined;
@@ -109,10 +118,10 @@ export class Request {
       );
     }
     const front = Buffer.from(prefix);
+    this.plain = keys;
     this.keys = prefix ? keys.map((key) => Buffer.concat([front, key])) : keys;
     this.names = this.keys.map(wordOf);
-    const command = many ? 'LOCK.MACQUIRE' : recover ? 'LOCK.RECOVER' : 'LOCK.ACQUIRE';
-    this.#head = [command, ...this.#named()];
+    this.#head = [this.command, ...this.#named()];
     this.#lease = ['PX', Math.round(this.lease)];
     this.#tail = [
       ...kind,
@@ -120,6 +129,16 @@ export class Request {
       ...(options.session ? ['SESSION'] : []),
       ...(options.details && !many && !recover ? ['DETAILS'] : []),
     ];
+  }
+
+  /** The command that gets the lock. */
+  get command(): string {
+    return this.many ? 'LOCK.MACQUIRE' : this.recover ? 'LOCK.RECOVER' : 'LOCK.ACQUIRE';
+  }
+
+  /** The script's function that gets the lock. */
+  get scripted(): string {
+    return this.many ? 'lock_acquire_all' : this.recover ? 'lock_recover' : 'lock_acquire';
   }
 
   /** The key that determines the server. */

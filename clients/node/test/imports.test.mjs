@@ -22,12 +22,12 @@ const LAYERS = [
   ['callers', 'form', 'replicas'],
   ['commands', 'hold', 'portable'],
   ['options', 'renewal', 'resources'],
-  ['keeping', 'renewal-worker', 'waiting'],
+  ['hooks', 'keeping', 'renewal-worker', 'waiting'],
   ['attempt', 'renewal-thread'],
   ['engine'],
   ['leader', 'once'],
   ['locks'],
-  ['index', 'redlock', 'testing'],
+  ['index', 'nestjs', 'node-cron', 'opentelemetry', 'redlock', 'testing'],
 ];
 
 /** The files that a file imports from or exports from. */

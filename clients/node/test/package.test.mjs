@@ -69,16 +69,32 @@ test('`npm install FOLDER` of a fresh clone installs the built package', () => {
   writeFileSync(join(user, 'package.json'), '{ "type": "module", "private": true }');
   run('npm', ['install', '--no-audit', '--no-fund', '--cache', join(made, 'cache'), source], user);
   const program =
-    "const all = { ...(await import('serverlock')), ...(await import('serverlock/redlock')) }; console.log(Object.keys(all).join())";
+    "const all = {}; for (const part of ['', '/redlock', '/node-cron', '/nestjs', '/opentelemetry']) Object.assign(all, await import('serverlock' + part)); console.log(Object.keys(all).join())";
   const said = run(process.execPath, ['--input-type=module', '-e', program], user);
-  for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError'])
+  for (const name of [
+    'Locks',
+    'LockTimeoutError',
+    'LockTimeout',
+    'ResourceLockedError',
+    'LockCoordinator',
+    'OncePerTick',
+    'telemetry',
+  ])
     assert(said.includes(name), said);
   // A linked folder still finds the application's library.
   symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
   const find =
     "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
   assert.equal(run(process.execPath, ['--input-type=module', '-e', find], user), 'function\n');
-  for (const name of ['index.d.ts', 'redlock.d.ts', 'testing.d.ts', 'lock.lua', 'renewal-worker.js'])
+  for (const name of [
+    'index.d.ts',
+    'nestjs.d.ts',
+    'node-cron.d.ts',
+    'redlock.d.ts',
+    'testing.d.ts',
+    'lock.lua',
+    'renewal-worker.js',
+  ])
     assert(existsSync(join(user, 'node_modules/serverlock/dist', name)), name);
 });
 
@@ -128,8 +144,9 @@ test('its types catch wrong calls', () => {
 import { Redis } from 'ioredis';
 import { createClientPool, createCluster, createSentinel } from 'redis';
 import { Cluster } from 'ioredis';
-import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, Once, type HeldOnce, type LockErrorCode, type LockOptions, type ManagerOptions, type OnceOptions, type Outcome } from 'serverlock';
+import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, Once, type HeldOnce, type LockErrorCode, type LockEvent, type LockOptions, type ManagerOptions, type OnceOptions, type Outcome } from 'serverlock';
 import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
+import { type TelemetryOptions, telemetry } from 'serverlock/opentelemetry';
 import { type Clock, Server } from 'serverlock/testing';
 const memory = new Server();
 const clock: Clock = memory.clock;
@@ -142,7 +159,9 @@ console.log(name, (await lock.extend(500)).expiration);
 const locks = [new Locks(createClient()), new Locks(new Redis()), new Locks(new Cluster([])), new Locks(await createClient({ RESP: 3 }).connect()),
   new Locks(createClientPool()), new Locks(createCluster({ rootNodes: [] })), new Locks(createSentinel({ name: 'a', sentinelRootNodes: [] }))];
 const options: LockOptions = { wait: Infinity, owner: null, reentrant: true, onLost: (one) => console.log(one.token) };
-const manager: ManagerOptions = { warn: console.warn, warnWithoutModule: false, hooks: { refused: (key, ms, error) => console.log(key, ms, error.code) } };
+const manager: ManagerOptions = { warn: console.warn, warnWithoutModule: false, hooks: { refused: (key, ms, error) => console.log(key, ms, error.code), granted: (key, ms, event: LockEvent) => console.log(event.held?.token) } };
+const traced: TelemetryOptions = { keyAttribute: true };
+new Locks(createClient(), { hooks: telemetry(traced) });
 new Locks(createClient(), manager).lock('a', 1000, options).acquire({ signal: AbortSignal.timeout(5) }).catch((error: unknown) => {
   if (error instanceof LockTimeoutError) console.log((error satisfies LockTimeout).key, LockTimeout.name);
   else if (error instanceof LockError) {
@@ -183,6 +202,7 @@ if (ran.outcome !== 'elsewhere') console.log(ran.value.toFixed());
     'new Locks(createClient().connect());',
     'new Held();',
     'held._engine;',
+    'telemetry({ keys: true });',
     'locks[0]!._engine;',
     "new LockLostError('a', 'b').code === 'timeuot';",
   ];
@@ -220,50 +240,4 @@ test("the repository's examples run", () => {
   assert.notEqual(example, text);
   writeFileSync(join(made, 'report.mjs'), example);
   assert.match(run(process.execPath, ['report.mjs'], made), /^working, token \d+$/m);
-});
-
-/** One lock that is refused to another caller and released in time, and one that is taken away. */
-const TELEMETRY = `
-import { metrics } from '@opentelemetry/api';
-import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
-import { createClient } from 'redis';
-import { Locks } from 'serverlock';
-import { telemetry } from './opentelemetry-hooks.mjs';
-
-class Reader extends MetricReader {
-  async onForceFlush() {}
-  async onShutdown() {}
-}
-const reader = new Reader();
-metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }));
-const client = await createClient({ url: process.argv[2] }).connect();
-const locks = new Locks(client, { hooks: telemetry() });
-const held = await locks.lock('a', 30_000).acquire();
-await locks.lock('a', 30_000).acquire().catch(() => held.release());
-const taken = await locks.lock('b', 30_000).acquire();
-await client.sendCommand(['LOCK.RELEASE', 'b', String(taken.token)]);
-await taken.extend().catch(() => taken.release());
-const { resourceMetrics } = await reader.collect();
-const lines = resourceMetrics.scopeMetrics[0].metrics.flatMap(({ descriptor, dataPoints }) =>
-  dataPoints.map(({ attributes, value }) => [descriptor.name, attributes['lock.outcome'], value.count ?? value].join(' ')));
-console.log(lines.sort().join('\\n'));
-client.destroy();
-`;
-
-test('the OpenTelemetry hooks count waits and holds', () => {
-  const made = project();
-  cpSync(join(root, 'examples/node/opentelemetry-hooks.mjs'), join(made, 'opentelemetry-hooks.mjs'));
-  writeFileSync(join(made, 'use.mjs'), TELEMETRY);
-  assert.deepEqual(
-    run(process.execPath, ['use.mjs', `redis://127.0.0.1:${port}`], made)
-      .trim()
-      .split('\n'),
-    [
-      'lock.hold.duration in_time 1',
-      'lock.hold.duration too_late 1',
-      'lock.lost  1',
-      'lock.wait.duration granted 2',
-      'lock.wait.duration refused 1',
-    ],
-  );
 });

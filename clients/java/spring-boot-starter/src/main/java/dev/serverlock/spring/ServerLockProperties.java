@@ -9,7 +9,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  *
  * @param enabled Whether to configure the locks.
  * @param timeout How long one reply may take.
- * @param missingModule What to do if the server does not have the lock module.
+ * @param missingModule The treatment of a server without the lock module.
  * @param lockRegistry The lock registry of Spring Integration.
  * @param shedlock The lock provider of ShedLock.
  */
@@ -21,7 +21,7 @@ public record ServerLockProperties(
         @DefaultValue LockRegistry lockRegistry,
         @DefaultValue Shedlock shedlock) {
 
-    /** What to do if the server does not have the lock module. */
+    /** The treatment of a server without the lock module. */
     public enum MissingModule {
         /** Locks work through a script, a warning is logged once, and the health is DOWN. */
         WARN,

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import dev.serverlock.LockLostException;
 import dev.serverlock.LockMisuseException;
 import dev.serverlock.Locks;
+import dev.serverlock.spi.Server;
 import dev.serverlock.testing.LockServer;
 import java.time.Duration;
 import java.util.List;
@@ -149,6 +150,25 @@ class LockRegistryTest {
         assertThatThrownBy(() -> new ServerLockRegistry(here, "", Duration.ZERO))
                 .hasMessageContaining("lease is PT0S");
         assertThatThrownBy(() -> ours.obtain("a").newCondition()).isInstanceOf(UnsupportedOperationException.class);
+    }
+
+    @Test
+    void thePropertiesSetThePrefixAndTheLease() {
+        Contexts.on(1)
+                .withBean(Server.class, server::client)
+                .withPropertyValues("serverlock.lock-registry.prefix=jobs:", "serverlock.lock-registry.lease=5s")
+                .run(context -> {
+                    Lock lock = context.getBean(LockRegistry.class).obtain("a");
+                    lock.lock();
+                    assertThat(theirs.obtain("a").tryLock()).isFalse();
+                    server.clock().advance(Duration.ofHours(1));
+                    assertThat(theirs.obtain("a").tryLock()).isFalse();
+                    lock.unlock();
+                });
+        Contexts.on(1)
+                .withBean(Server.class, server::client)
+                .withPropertyValues("serverlock.lock-registry.lease=0s")
+                .run(context -> assertThat(context).getFailure().rootCause().hasMessageContaining("lease is PT0S"));
     }
 
     /** Says when it leads. */

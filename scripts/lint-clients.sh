@@ -98,15 +98,17 @@ lint_java() {
         skip java "Maven or Java 17 is missing"
         return 0
     fi
-    # Spotless formats only files below its pom.xml, so it gets copies of the benchmark and the example.
+    # Spotless formats only files below its pom.xml, so it gets copies of the benchmark, the example and the tests of
+    # frameworks.
     rm -rf "$built"
     mkdir -p "$built/others/src"
     cp clients/java/pom.xml "$built/others/"
-    cp benches/clients/*.java examples/java/*.java "$built/others/src/"
+    cp benches/clients/*.java examples/java/*.java tests/frameworks/java/src/*/java/app/*.java "$built/others/src/"
     # What test-clients.sh has fetched is reused, so no network is needed.
     local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")
     if ! output=$("${maven[@]}" --file clients/java/pom.xml "-Dserverlock.build=$built" \
         spotless:check test-compile dependency:copy-dependencies 2>&1 &&
+        "${maven[@]}" --file clients/java/spring-boot-starter/pom.xml spotless:check 2>&1 &&
         "${maven[@]}" --file "$built/others/pom.xml" spotless:check 2>&1); then
         if grep -qE 'Could not (transfer|resolve)|could not be resolved|UnresolvableException' <<<"$output"; then
             skip java "what Maven needs cannot be fetched"

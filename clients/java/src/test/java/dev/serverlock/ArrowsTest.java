@@ -39,7 +39,7 @@ class ArrowsTest {
             "reports",
             type -> type.getPackageName().equals(ROOT)
                     && (type.isAssignableTo(LockException.class)
-                            || type.isEquivalentTo(Hooks.class)
+                            || type.getName().matches("(\\[L)?dev\\.serverlock\\.(All)?Hooks(\\$.*)?")
                             || type.isEquivalentTo(Predecessor.class)));
 
     private static final DescribedPredicate<JavaClass> API =
@@ -102,6 +102,7 @@ class ArrowsTest {
             layer("jedis", "spi"),
             layer("lettuce", "spi"),
             layer("shedlock", "reports", "API"),
+            layer("opentelemetry", "reports"),
             layer(
                     "testing",
                     "reports",

@@ -16,6 +16,7 @@ import dev.serverlock.internal.connection.Connections;
 import dev.serverlock.internal.connection.Subscription;
 import dev.serverlock.internal.hold.Commands;
 import dev.serverlock.internal.hold.Debts;
+import dev.serverlock.internal.hold.Followed;
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.hold.Keep;
 import dev.serverlock.internal.hold.Release;
@@ -30,6 +31,7 @@ import dev.serverlock.internal.wire.Exchange;
 import dev.serverlock.internal.wire.Router;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
@@ -61,6 +63,7 @@ public final class Engine {
             scopes.leave(hold);
             timer.forget();
             sessions.drop(hold);
+            hold.over(Hooks.End.EXPIRED, null);
         }
     };
 
@@ -124,16 +127,22 @@ public final class Engine {
     /** Throws LockException if the lock was not granted. */
     public Hold acquire(Request request) throws InterruptedException {
         again(request);
+        Followed followed = Followed.begin(context, hooks, request);
         Attempt attempt = new Attempt(resources, request);
         Grant grant;
         try {
             grant = attempt.run();
+        } catch (InterruptedException cancelled) {
+            followed.failed(resources.module().wasMissing(), cancelled);
+            throw cancelled;
         } catch (LockException refused) {
+            followed.failed(resources.module().wasMissing(), refused);
             context.callBack(
                     () -> hooks.refused(request.name(), Clock.duration(context.now() - attempt.began()), refused));
             throw refused;
         }
         Hold hold = new Hold(context, watcher, request, grant, attempt.began());
+        granted(hold, followed);
         if (attempt.session() != null) {
             sessions.keep(attempt.session(), hold);
         }
@@ -150,26 +159,45 @@ public final class Engine {
     public <T> CompletableFuture<T> acquireAsync(Request request, Function<Hold, T> held) {
         CompletableFuture<T> future = new CompletableFuture<>();
         LockException unfit = resources.router().isAsync() ? request.unfitForAsync() : needsLettuce(request);
+        Followed followed = Followed.begin(context, hooks, request);
         AsyncAttempt attempt = new AsyncAttempt(resources, request, pending);
         CompletableFuture<Grant> outcome = unfit == null ? attempt.start() : CompletableFuture.failedFuture(unfit);
         outcome.whenComplete((grant, error) -> {
             if (error == null) {
-                granted(attempt, request, grant, held, future);
+                granted(attempt, request, grant, followed, held, future);
             } else if (Exchange.cause(error) instanceof LockException refused) {
                 long waited = context.now() - attempt.began();
+                followed.failed(resources.module().wasMissing(), refused);
                 context.complete(() -> {
                     context.callBack(() -> hooks.refused(request.name(), Clock.duration(waited), refused));
                     future.completeExceptionally(refused);
                 });
-            } // else the future is complete: it was cancelled
+            } else { // the future is complete
+                followed.failed(resources.module().wasMissing(), new CancellationException());
+            }
         });
         future.whenComplete((value, error) -> attempt.cancel());
         return future;
     }
 
+    private static void granted(Hold hold, Followed followed) {
+        followed.granted(hold.isPortable(), hold.token(), hold.granted());
+        hold.follow(followed);
+    }
+
     private <T> void granted(
-            AsyncAttempt attempt, Request request, Grant grant, Function<Hold, T> held, CompletableFuture<T> future) {
+            AsyncAttempt attempt,
+            Request request,
+            Grant grant,
+            Followed followed,
+            Function<Hold, T> held,
+            CompletableFuture<T> future) {
         Hold hold = new Hold(context, watcher, request, grant, attempt.began());
+        if (future.isDone()) {
+            followed.failed(grant.isPortable(), new CancellationException());
+        } else {
+            granted(hold, followed);
+        }
         attempt.settleOverdue(hold::isReleased);
         timer.add(hold);
         T value = held.apply(hold);
@@ -192,6 +220,7 @@ public final class Engine {
     private void report(Hold hold, LockLostException why) {
         Request request = hold.request();
         context.warn(why.getMessage(), null);
+        hold.over(Hooks.End.LOST, why);
         context.callBack(() -> hooks.lost(request.name(), Clock.duration(context.now() - hold.granted()), why));
         if (request.onLost() != null) {
             context.callBack(() -> request.onLost().accept(why));

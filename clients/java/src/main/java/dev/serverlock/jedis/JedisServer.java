@@ -20,10 +20,10 @@ import redis.clients.jedis.util.Pool;
  */
 @SuppressWarnings("exports") // see module-info.java
 public final class JedisServer implements Server {
-    private final Supplier<Pool<Connection>> current;
+    private final Supplier<? extends Pool<Connection>> current;
     private volatile JedisNode node;
 
-    private JedisServer(Supplier<Pool<Connection>> current) {
+    private JedisServer(Supplier<? extends Pool<Connection>> current) {
         this.current = current;
     }
 
@@ -68,7 +68,17 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * The provider of a client that asks Sentinels; also for versions before Jedis 8.
+     * The pool of a server that may change, such as the master that Sentinels name; also for versions before Jedis 8.
+     *
+     * @param pool returns the pool of the server that is the master now, the same one until that changes
+     * @return its server
+     */
+    public static Server ofPool(Supplier<? extends Pool<Connection>> pool) {
+        return new JedisServer(pool);
+    }
+
+    /**
+     * The provider of a client that asks Sentinels, from Jedis 8: older providers do not give their pool away.
      *
      * @param provider the provider
      * @return its server

@@ -42,6 +42,11 @@ public final class Module {
         }
     }
 
+    /** Whether it was missing when the server was last asked. */
+    public boolean wasMissing() {
+        return isMissing;
+    }
+
     /** Records that the server knows LOCK.*. Returns whether the module was missing before. */
     public boolean found() {
         if (!isMissing) {

@@ -192,8 +192,7 @@ public final class Request implements Cloneable {
     }
 
     private void pack() {
-        Words first = new Words(keys.size() + 4)
-                .add(form == Form.MANY ? "LOCK.MACQUIRE" : form == Form.RECOVERY ? "LOCK.RECOVER" : "LOCK.ACQUIRE");
+        Words first = new Words(keys.size() + 4).add(command(false));
         head = named(first).add("PX").add(Clock.milliseconds(lease)).done();
         Words last = new Words(6).addAll(share());
         if (owner != null) {
@@ -402,6 +401,19 @@ public final class Request implements Cloneable {
     private Words own(String command, String forMany, long token) {
         return named(new Words(keys.size() + 5).add(form == Form.MANY ? forMany : command))
                 .add(token);
+    }
+
+    /** The keys as text. */
+    public List<String> names() {
+        return keys.stream().map(Words::text).toList();
+    }
+
+    /** The command that acquires the lock, or the script's function. */
+    public String command(boolean isPortable) {
+        if (isPortable) {
+            return form == Form.MANY ? "acquire_all" : form == Form.RECOVERY ? "recover" : "acquire";
+        }
+        return form == Form.MANY ? "LOCK.MACQUIRE" : form == Form.RECOVERY ? "LOCK.RECOVER" : "LOCK.ACQUIRE";
     }
 
     public byte[][] info() {

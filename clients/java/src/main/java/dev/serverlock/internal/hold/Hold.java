@@ -1,5 +1,6 @@
 package dev.serverlock.internal.hold;
 
+import dev.serverlock.Hooks;
 import dev.serverlock.LockLostException;
 import dev.serverlock.Predecessor;
 import dev.serverlock.internal.command.Grant;
@@ -60,6 +61,7 @@ public final class Hold {
     private LockLostException lost;
     private List<Runnable> listeners = new ArrayList<>(0);
     private List<Runnable> idleListeners = List.of();
+    private Followed followed;
 
     public Hold(Context context, Watcher watcher, Request request, Grant grant, long began) {
         this.context = context;
@@ -133,6 +135,22 @@ public final class Hold {
         }
         entries--;
         return true;
+    }
+
+    /** Sets what is notified of the end of this hold. */
+    public synchronized void follow(Followed value) {
+        followed = value;
+    }
+
+    /** Notifies what follows this hold, once. why: null unless it was lost. */
+    public void over(Hooks.End end, LockLostException why) {
+        Followed following;
+        synchronized (this) {
+            following = followed;
+        }
+        if (following != null) {
+            following.ended(end, why);
+        }
     }
 
     /** The state of a lock when it is released. */

@@ -1,6 +1,7 @@
 package dev.serverlock.internal.hold;
 
 import dev.serverlock.Hooks;
+import dev.serverlock.LockLostException;
 import dev.serverlock.LockMisuseException;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
@@ -116,6 +117,8 @@ public final class Release {
 
     private void ended(Hold hold, boolean inTime) {
         sessions.drop(hold);
+        LockLostException lost = hold.lost();
+        hold.over(lost != null ? Hooks.End.LOST : inTime ? Hooks.End.RELEASED : Hooks.End.EXPIRED, lost);
         context.callBack(
                 () -> hooks.released(hold.request().name(), Clock.duration(context.now() - hold.granted()), inTime));
     }
@@ -243,6 +246,7 @@ public final class Release {
         if (hold.end().isFirst()) {
             timer.forget();
             sessions.drop(hold);
+            hold.over(Hooks.End.RELEASED, null);
             debts.owe(hold.leaseEnds(), () -> settle(hold));
         }
     }

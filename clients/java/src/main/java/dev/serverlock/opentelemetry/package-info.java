@@ -1,0 +1,2 @@
+/** OpenTelemetry's traces and metrics of locks. */
+package dev.serverlock.opentelemetry;

@@ -19,12 +19,12 @@ lint_go() {
         skip go "Go 1.24 or later is missing"
         return 0
     fi
-    unformatted=$(gofmt -l clients/go benches/clients/go examples/go tests/porcupine) || return 1
+    unformatted=$(gofmt -l clients/go benches/clients/go benches/peers/go examples/go tests/porcupine) || return 1
     [ -z "$unformatted" ] || { echo "lint-clients: run gofmt -w on:" "$unformatted" >&2; return 1; }
     # The driver's go.mod pins the version of staticcheck. Without a network its first build fails.
     (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck) ||
         { skip go "staticcheck cannot be built"; return 0; }
-    for folder in clients/go clients/go/suite benches/clients/go tests/porcupine; do
+    for folder in clients/go clients/go/suite benches/clients/go benches/peers/go tests/porcupine; do
         (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./...) || return 1
     done
 }
@@ -101,7 +101,10 @@ lint_java() {
     rm -rf "$built"
     mkdir -p "$built/others/src"
     cp clients/java/pom.xml "$built/others/"
+    # Only formatted: what the others are compiled with does not contain the peers' libraries.
+    mkdir -p "$built/others/src/peers"
     cp benches/clients/*.java examples/java/*.java "$built/others/src/"
+    cp benches/peers/java/*.java "$built/others/src/peers/"
     # What test-clients.sh has fetched is reused, so no network is needed.
     local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")
     if ! output=$("${maven[@]}" --file clients/java/pom.xml "-Dserverlock.build=$built" \

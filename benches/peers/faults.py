@@ -1,7 +1,7 @@
 """The parts of the comparison in which a client or the server fails.
 
-Each function measures one contender once, on a server and with workers of its own, and returns the server's version with
-its settings, and the measurements.
+Each function measures one contender once, on a server and with workers of its own. It returns the server's version and
+settings, and the measurements.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import socketserver
 import threading
 import time
 
-# The lease, or the session's time-out, of every contender that has one. It is short for tests, and ordinary in services.
+# The lease, or the session's time-out, of every contender that has one.
 LEASE_MS = 10_000
 # For the counter: shorter than the pauses.
 SHORT_LEASE_MS = 4_000
@@ -114,8 +114,12 @@ def lost(contender, worker, fenced="unfenced"):
         answers = [each.hear() for each in workers]
         counter.shutdown()
         accepted = sum(count for answer in answers for count in answer["counts"])
-        return version, {"accepted": accepted, "lost": accepted - counter.value, "refused": counter.refused,
-                         "errors": sum(answer["errors"] for answer in answers)}
+        return version, {
+            "accepted": accepted,
+            "lost": accepted - counter.value,
+            "refused": counter.refused,
+            "errors": sum(answer["errors"] for answer in answers),
+        }
 
 
 def fenced(contender, worker):

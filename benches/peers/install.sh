@@ -2,8 +2,8 @@
 # Installs what the comparison measures: the peers' servers, their libraries and the workers, under target/peers.
 #
 # PostgreSQL comes from Debian's packages, etcd from the Go proxy, ZooKeeper, Hazelcast and the libraries in Java from
-# Maven. scripts/test-clients.sh installs the libraries of Python and Node under target/clients. What is missing at the
-# end is skipped by run.py, which names it.
+# Maven. The libraries of Python and Node are those of scripts/test-clients.sh, under target/clients. run.py skips the
+# contenders whose files are missing at the end, and names them.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

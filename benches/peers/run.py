@@ -11,14 +11,17 @@ the usual Redis locks, one node each, all in memory.
 | slots | 64 clients on a semaphore of 10 |
 | killed | the time until the next client has the lock after its holder's process was killed |
 | restarted | the longest time without a grant after the server was killed and started again |
-| lost, fenced | lost updates of a counter that the lock guards, while a client and the server are paused and the server is killed; in `fenced` the counter refuses a smaller fencing token |
+| lost, fenced | lost updates of a counter that the lock guards, while clients and the server are paused or killed |
 
-The contenders take turns: each round measures all of them, in a different order, on servers and in processes that stay.
+The contenders take turns: each round measures all of them, in a different order, on servers and processes that stay.
+In `fenced` the counter refuses a fencing token below the largest that it has seen.
+
 A worker is one process of one contender. It prints `{}` when it is connected, then answers each line of its input with
 one line of JSON: `free KEY CLIENTS SECONDS`, `hot KEY CLIENTS SECONDS`, `slots KEY CLIENTS SECONDS PERMITS`,
-`outage KEY CLIENTS SECONDS`, `count KEY CLIENTS SECONDS PORT fenced|unfenced` with the grants of each client (`counts`),
-a histogram of the times (`waits`: how many took about 1.02^n nanoseconds), `errors`, and the longest time without a
-grant (`gap_ms`); `hold KEY` once it has the lock. The environment's LEASE_MS is the lease, or the session's time-out.
+`outage KEY CLIENTS SECONDS`, `count KEY CLIENTS SECONDS PORT fenced|unfenced` with the grants of each client
+(`counts`), a histogram of the times (`waits`: how many took about 1.02^n nanoseconds), `errors`, and the longest time
+without a grant (`gap_ms`); `hold KEY` once it has the lock. The environment's LEASE_MS is the lease, or the session's
+time-out.
 
 Every round is kept as CSV in benches/runs, unless --smoke is given; tables.py fills docs/COMPARED.md from there.
 """
@@ -38,7 +41,7 @@ from pathlib import Path
 
 import faults
 from contenders import CONTENDERS, LANGUAGES
-from systems import ROOT
+from systems import PEERS, ROOT
 
 PARTS = ("free", "hot", "slots", "killed", "restarted", "lost", "fenced")
 CLIENTS = {"free": (1, 8, 64), "hot": (16, 64), "slots": (64,)}
@@ -53,8 +56,16 @@ class Worker:
     def __init__(self, contender, port, lease_ms=30_000):
         language = LANGUAGES[contender.language]
         environment = {**os.environ, **language.environment, "LEASE_MS": str(lease_ms)}
-        self._process = subprocess.Popen([*language.command, contender.worker, str(port)], env=environment, text=True,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Libraries warn when their server is away.
+        with open(PEERS / "workers.log", "a", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [*language.command, contender.worker, str(port)],
+                env=environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
         self.pid = self._process.pid
 
     def say(self, *words):
@@ -64,7 +75,7 @@ class Worker:
     def hear(self):
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerEnded(f"exit code {self._process.wait()}")
+            raise WorkerEnded(f"exit code {self._process.wait()}; {PEERS}/workers.log says why")
         return json.loads(line)
 
     def ask(self, *words):
@@ -162,8 +173,10 @@ def side_by_side(rows, contenders, parts, settings):
                 for clients in settings.clients or CLIENTS[part]:
                     note(f"round {round_}: {part}, {clients} clients")
                     for place, contender in turns(chosen, round_):
-                        attempt(crowds, contender, lambda crowd, part=part, clients=clients, place=place:
-                                measure(rows, crowd, part, clients, round_, place, settings.seconds))
+                        where = part, clients, round_, place
+                        attempt(
+                            crowds, contender, lambda crowd, where=where: measure(rows, crowd, *where, settings.seconds)
+                        )
         return {title: f"{server.version()}; {server.settings}" for title, server in found.items()}
     finally:
         for crowd in crowds.values():
@@ -206,12 +219,21 @@ def warm(crowd, parts, seconds):
 def measure(rows, crowd, part, clients, round_, place, seconds):
     said = crowd.ask(part, key_of(part, crowd.contender, round_), clients, seconds, *rest(part))
     counts, every = said["counts"], sum(said["waits"].values())
-    rows.add(part, crowd.contender, clients, round_, place, per_second=sum(counts) / seconds,
-             most_to_least=max(counts) / max(1, min(counts)), least=min(counts),
-             server_us=said["cpu_us"] / max(1, every),
-             commands=None if said["commands"] is None else said["commands"] / max(1, every),
-             p50_ms=quantile(said["waits"], 0.5), p99_ms=quantile(said["waits"], 0.99),
-             p999_ms=quantile(said["waits"], 0.999))
+    rows.add(
+        part,
+        crowd.contender,
+        clients,
+        round_,
+        place,
+        per_second=sum(counts) / seconds,
+        most=max(counts),
+        least=min(counts),
+        server_us=said["cpu_us"] / max(1, every),
+        commands=None if said["commands"] is None else said["commands"] / max(1, every),
+        p50_ms=quantile(said["waits"], 0.5),
+        p99_ms=quantile(said["waits"], 0.99),
+        p999_ms=quantile(said["waits"], 0.999),
+    )
 
 
 def with_faults(rows, contenders, parts, settings):
@@ -243,9 +265,10 @@ def note(text):
 def facts(settings):
     with open("/proc/cpuinfo", encoding="utf-8") as cpus:
         cpu = next((line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")), "unknown")
-    module = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT,
-                            check=False)
-    now = datetime.datetime.now(datetime.timezone.utc)
+    module = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    now = datetime.datetime.now(datetime.UTC)
     return now, {
         "date": f"{now:%Y-%m-%dT%H:%M:%SZ}",
         "module": module.stdout.strip(),
@@ -286,14 +309,17 @@ def main():
     parser.add_argument("--clients", action="append", type=int, help="instead of each part's own numbers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="per contender and round")
-    parser.add_argument("--warm", type=float, default=8.0, help="seconds of each part before the first round, in Java")
+    parser.add_argument("--warm", type=float, default=6.0, help="seconds of each part before the first round, in Java")
     parser.add_argument("--fault-rounds", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=4, help="how many contenders of killed, lost and fenced")
     parser.add_argument("--smoke", action="store_true", help="keep nothing")
     settings = parser.parse_args()
     parts = [part for part in PARTS if part in (settings.only or PARTS)]
-    contenders = [each for each in CONTENDERS if set(parts) & set(each.parts.split())
-                  and any(name in each.title for name in settings.peers or [""])]
+    contenders = [
+        each
+        for each in CONTENDERS
+        if set(parts) & set(each.parts.split()) and any(name in each.title for name in settings.peers or [""])
+    ]
     for contender in [each for each in contenders if each.missing()]:
         note(f"skipped {contender.title}: no {Path(contender.missing()).name}")
         contenders.remove(contender)
@@ -302,7 +328,9 @@ def main():
     try:
         if steady:
             able = [each for each in contenders if set(steady) & set(each.parts.split())]
-            found.update({f"server of {title}": fact for title, fact in side_by_side(rows, able, steady, settings).items()})
+            found.update(
+                {f"server of {title}": fact for title, fact in side_by_side(rows, able, steady, settings).items()}
+            )
         if len(steady) < len(parts):
             said = with_faults(rows, contenders, [part for part in parts if part not in CLIENTS], settings)
             found.update({f"server of {title}": fact for title, fact in said.items()})

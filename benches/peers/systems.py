@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "clients/suite"))
 
-import servers as suite  # noqa: E402
-from servers import free_port, until  # noqa: E402
+import servers as suite
+from servers import free_port, until
 
 PEERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "peers"
 JARS = str(PEERS / "jars/*")
@@ -25,7 +25,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def _cpu_ticks(pid, children):
     """User and system time of a process and its ended threads, and, if asked for, of its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:15 if children else 13])
+    return sum(int(field) for field in fields[11 : 15 if children else 13])
 
 
 class Process:
@@ -43,8 +43,15 @@ class Process:
 
     def start(self):
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            start_new_session=True, user=self.user, cwd=self.folder)
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=self.user,
+                cwd=self.folder,
+            )
         until(f"{type(self).__name__} answers", self._is_ready)
 
     def _is_ready(self):
@@ -63,7 +70,6 @@ class Process:
 
     def commands(self):
         """How many commands the server has run, or None if it does not count them."""
-        return None
 
     def signal(self, number):
         """To all of its processes: they are a group."""
@@ -122,9 +128,26 @@ class Etcd(Process):
 
     def command(self):
         client, peer = (f"http://127.0.0.1:{port}" for port in (self.port, self.peer_port))
-        return [str(PEERS / "etcd"), "--name", "one", "--data-dir", str(self.folder / "data"), "--unsafe-no-fsync",
-                "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
-                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"]
+        return [
+            str(PEERS / "etcd"),
+            "--name",
+            "one",
+            "--data-dir",
+            str(self.folder / "data"),
+            "--unsafe-no-fsync",
+            "--log-level",
+            "error",
+            "--listen-client-urls",
+            client,
+            "--advertise-client-urls",
+            client,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            peer,
+            "--initial-cluster",
+            f"one={peer}",
+        ]
 
     def version(self):
         said = subprocess.run([str(PEERS / "etcd"), "--version"], capture_output=True, text=True, check=True).stdout
@@ -141,8 +164,14 @@ class ZooKeeper(Process):
         )
 
     def command(self):
-        return [JAVA, "-Dzookeeper.forceSync=no", "-cp", JARS, "org.apache.zookeeper.server.ZooKeeperServerMain",
-                str(self.folder / "zoo.cfg")]
+        return [
+            JAVA,
+            "-Dzookeeper.forceSync=no",
+            "-cp",
+            JARS,
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(self.folder / "zoo.cfg"),
+        ]
 
     def answers(self):
         with socket.create_connection(("127.0.0.1", self.port), timeout=2) as conn:
@@ -161,13 +190,19 @@ class Hazelcast(Process):
             '<hazelcast xmlns="http://www.hazelcast.com/schema/config"><properties>'
             '<property name="hazelcast.phone.home.enabled">false</property>'
             '<property name="hazelcast.logging.type">none</property></properties><network>'
-            f'<port auto-increment="false">{self.port}</port><interfaces enabled="true"><interface>127.0.0.1</interface>'
-            '</interfaces><join><auto-detection enabled="false"/><multicast enabled="false"/></join></network></hazelcast>'
+            f'<port auto-increment="false">{self.port}</port><interfaces enabled="true">'
+            '<interface>127.0.0.1</interface></interfaces><join><auto-detection enabled="false"/>'
+            '<multicast enabled="false"/></join></network></hazelcast>'
         )
 
     def command(self):
-        return [JAVA, f"-Dhazelcast.config={self.folder}/hazelcast.xml", "-cp", JARS,
-                "com.hazelcast.core.server.HazelcastMemberStarter"]
+        return [
+            JAVA,
+            f"-Dhazelcast.config={self.folder}/hazelcast.xml",
+            "-cp",
+            JARS,
+            "com.hazelcast.core.server.HazelcastMemberStarter",
+        ]
 
     def version(self):
         return _jar("hazelcast")
@@ -182,15 +217,39 @@ class Postgres(Process):
             self.user = "postgres"
             shutil.chown(self.folder, self.user)
         (self.folder / "log").touch()
-        subprocess.run([self.binaries / "initdb", "--pgdata", self.folder / "data", "--username", "postgres",
-                        "--auth", "trust", "--no-sync"], stdout=subprocess.DEVNULL, check=True, user=self.user,
-                       cwd=self.folder)
+        subprocess.run(
+            [
+                self.binaries / "initdb",
+                "--pgdata",
+                self.folder / "data",
+                "--username",
+                "postgres",
+                "--auth",
+                "trust",
+                "--no-sync",
+            ],
+            stdout=subprocess.DEVNULL,
+            check=True,
+            user=self.user,
+            cwd=self.folder,
+        )
 
     def command(self):
-        settings = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "300",
-                    "unix_socket_directories": "", "listen_addresses": "127.0.0.1", "port": str(self.port)}
-        return [str(self.binaries / "postgres"), "-D", str(self.folder / "data"),
-                *(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))]
+        settings = {
+            "fsync": "off",
+            "full_page_writes": "off",
+            "synchronous_commit": "off",
+            "max_connections": "300",
+            "unix_socket_directories": "",
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+        }
+        return [
+            str(self.binaries / "postgres"),
+            "-D",
+            str(self.folder / "data"),
+            *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+        ]
 
     def answers(self):
         check = [self.binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
@@ -229,5 +288,3 @@ class InOneProcess:
 def _jar(name):
     found = (re.fullmatch(rf"{name}-([\d.]+)\.jar", path.name) for path in (PEERS / "jars").iterdir())
     return next(match[1] for match in found if match)
-
-

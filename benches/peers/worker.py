@@ -145,8 +145,11 @@ def together(clients, seconds, locks, body):
         for wait in measured.waits:
             bucket = round(math.log(max(1, wait)) / math.log(1.02))
             waits[bucket] = waits.get(bucket, 0) + 1
-    return {"counts": [measured.in_time for _, measured in own], "waits": waits,
-            "errors": sum(measured.errors for _, measured in own)}
+    return {
+        "counts": [measured.in_time for _, measured in own],
+        "waits": waits,
+        "errors": sum(measured.errors for _, measured in own),
+    }
 
 
 def answer(contender, order, key, clients="1", seconds="0", *rest):

@@ -21,13 +21,17 @@ import (
 var makers = map[string]func(port string) (contender, error){
 	"go-redis package":         func(port string) (contender, error) { return newPackage(port), nil },
 	"go-redis package, script": func(port string) (contender, error) { return newPackage(port), nil },
-	"go-redis session":         func(port string) (contender, error) { return newPackage(port, serverlock.Session()), nil },
-	"go-redis raw":             func(port string) (contender, error) { return rawCommands{connect(port)}, nil },
-	"go-redis raw NOTIFY":      newNotified,
+	"go-redis session": func(port string) (contender, error) {
+		return newPackage(port, serverlock.Session()), nil
+	},
+	"go-redis raw":        func(port string) (contender, error) { return rawCommands{connect(port)}, nil },
+	"go-redis raw NOTIFY": newNotified,
 	"redsync": func(port string) (contender, error) {
 		return redsyncLocks{redsync.New(redsyncgoredis.NewPool(connect(port)))}, nil
 	},
-	"bsm/redislock":            func(port string) (contender, error) { return redislocks{redislock.New(connect(port))}, nil },
+	"bsm/redislock": func(port string) (contender, error) {
+		return redislocks{redislock.New(connect(port))}, nil
+	},
 	"etcd":                     newEtcd,
 	"PostgreSQL advisory lock": func(port string) (contender, error) { return newPostgres(port, advisory), nil },
 	"PostgreSQL FOR UPDATE":    func(port string) (contender, error) { return newPostgres(port, forUpdate), nil },

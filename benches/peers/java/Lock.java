@@ -1,4 +1,4 @@
-/** One client's lock. What acquire returns goes to release, and may tell the fencing token. */
+/** One client's lock: acquire returns what release takes. */
 interface Lock {
     Object acquire() throws Exception;
 

@@ -106,10 +106,8 @@ final class Others {
         config.setProperty("hazelcast.logging.type", "none");
         // It reconnects for as long as the server is away.
         config.getConnectionStrategyConfig().getConnectionRetryConfig().setMaxBackoffMillis(100);
-        IMap<String, String> map =
-                HazelcastClient.newHazelcastClient(config).getMap("locks");
-        return key -> lock(
-                () -> map.tryLock(key, Worker.WAIT_MS, MS, Worker.LEASE_MS, MS), held -> map.unlock(key));
+        IMap<String, String> map = HazelcastClient.newHazelcastClient(config).getMap("locks");
+        return key -> lock(() -> map.tryLock(key, Worker.WAIT_MS, MS, Worker.LEASE_MS, MS), held -> map.unlock(key));
     }
 
     /** The limit: a fair lock that never leaves its process. */

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -42,16 +43,41 @@ LANGUAGES = {
 }
 
 
+POM, GO_MOD = HERE / "java/pom.xml", HERE / "go/go.mod"
+# By the first words of a worker: the library, and where its version stands.
+LIBRARIES = {
+    "jedis": ("Jedis", POM, r"<artifactId>jedis</artifactId>\s*<version>([^<]*)"),
+    "lettuce": ("Lettuce", POM, r"<artifactId>lettuce-core</artifactId>\s*<version>([^<]*)"),
+    "redisson": ("Redisson", POM, r"<artifactId>redisson</artifactId>\s*<version>([^<]*)"),
+    "curator": ("Curator", POM, r"<artifactId>curator-recipes</artifactId>\s*<version>([^<]*)"),
+    "hazelcast": ("Hazelcast", POM, r"<artifactId>hazelcast</artifactId>\s*<version>([^<]*)"),
+    "go-redis": ("go-redis", GO_MOD, r"redis/go-redis/v9 v(\S+)"),
+    "redsync": ("redsync", GO_MOD, r"redsync/v4 v(\S+)"),
+    "bsm": ("redislock", GO_MOD, r"bsm/redislock v(\S+)"),
+    "etcd": ("etcd client", GO_MOD, r"etcd/client/v3 v(\S+)"),
+    "PostgreSQL": ("pgx", GO_MOD, r"pgx/v5 v(\S+)"),
+    "redis-py": ("redis-py", ROOT / "clients/python/tests/requirements.txt", r"redis==(\S+)"),
+    "ioredis": ("ioredis", ROOT / "clients/node/test/package.json", r'"ioredis": "([^"]*)'),
+    "node-redlock": ("redlock", ROOT / "clients/node/test/package.json", r"redlock@([^\"]*)"),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Contender:
     title: str
     worker: str
     language: str
     server: type
-    # "fifo", "any" or "polls": how the waiting clients are served.
+    # How the waiting clients are served: "in order", "in any order", or it "polls".
     served: str
     parts: str = "free hot"
-    is_ours: bool = False
+
+    def library(self):
+        """The client library that the worker uses, and its version."""
+        for start, (name, source, pattern) in LIBRARIES.items():
+            if self.worker.startswith(start):
+                return f"{name} {re.search(pattern, source.read_text('utf-8'))[1]}"
+        return ""
 
     def missing(self):
         """The first file that its worker or its server lacks."""
@@ -68,22 +94,20 @@ class Contender:
 MODULE, REDIS = systems.RedisWithModule, systems.Redis
 ALL = "free hot slots killed restarted lost fenced"
 CONTENDERS = [
-    Contender("LOCK.*, serverlock over Jedis", "jedis package", "java", MODULE, "in order", ALL, True),
-    Contender("LOCK.*, serverlock over Lettuce", "lettuce package", "java", MODULE, "in order", "free hot slots", True),
-    Contender("LOCK.*, serverlock over go-redis", "go-redis package", "go", MODULE, "in order", ALL, True),
+    Contender("LOCK.*, serverlock over Jedis", "jedis package", "java", MODULE, "in order", ALL),
+    Contender("LOCK.*, serverlock over Lettuce", "lettuce package", "java", MODULE, "in order", "free hot slots"),
+    Contender("LOCK.*, serverlock over go-redis", "go-redis package", "go", MODULE, "in order", ALL),
+    Contender("LOCK.*, serverlock over redis-py", "redis-py package", "python", MODULE, "in order", "free hot slots"),
+    Contender("LOCK.*, serverlock over ioredis", "ioredis package", "node", MODULE, "in order", "free hot slots"),
+    Contender("LOCK.* commands, Jedis", "jedis raw", "java", MODULE, "in order", "free hot slots"),
+    Contender("LOCK.* commands, go-redis", "go-redis raw", "go", MODULE, "in order", "free hot slots"),
     Contender(
-        "LOCK.*, serverlock over redis-py", "redis-py package", "python", MODULE, "in order", "free hot slots", True
+        "LOCK.* commands with NOTIFY, go-redis", "go-redis raw NOTIFY", "go", MODULE, "in order", "free hot slots"
     ),
-    Contender("LOCK.*, serverlock over ioredis", "ioredis package", "node", MODULE, "in order", "free hot slots", True),
-    Contender("LOCK.* commands, Jedis", "jedis raw", "java", MODULE, "in order", "free hot slots", True),
-    Contender("LOCK.* commands, go-redis", "go-redis raw", "go", MODULE, "in order", "free hot slots", True),
-    Contender(
-        "LOCK.* commands with NOTIFY, go-redis", "go-redis raw NOTIFY", "go", MODULE, "in order", "free hot slots", True
-    ),
-    Contender("LOCK.* SESSION, serverlock over Jedis", "jedis session", "java", MODULE, "in order", "killed", True),
-    Contender("LOCK.* SESSION, serverlock over go-redis", "go-redis session", "go", MODULE, "in order", "killed", True),
-    Contender("lock.lua, serverlock over Jedis", "jedis package, script", "java", REDIS, "in order", ALL, True),
-    Contender("lock.lua, serverlock over go-redis", "go-redis package, script", "go", REDIS, "in order", ALL, True),
+    Contender("LOCK.* SESSION, serverlock over Jedis", "jedis session", "java", MODULE, "in order", "killed"),
+    Contender("LOCK.* SESSION, serverlock over go-redis", "go-redis session", "go", MODULE, "in order", "killed"),
+    Contender("lock.lua, serverlock over Jedis", "jedis package, script", "java", REDIS, "in order", ALL),
+    Contender("lock.lua, serverlock over go-redis", "go-redis package, script", "go", REDIS, "in order", ALL),
     Contender("Redisson RLock", "redisson RLock", "java", REDIS, "in any order", "free hot killed restarted lost"),
     Contender("Redisson FairLock", "redisson FairLock", "java", REDIS, "in order", "free hot killed restarted lost"),
     Contender(
@@ -119,7 +143,7 @@ CONTENDERS = [
         "PostgreSQL FOR UPDATE",
         "go",
         systems.Postgres,
-        "in order",
+        "in any order",
         "free hot killed restarted lost",
     ),
     Contender(

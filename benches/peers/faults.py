@@ -55,7 +55,7 @@ def restarted(contender, worker):
     with started(contender, worker, 1, LEASE_MS) as (server, (clients,)):
         version = described(server)
         clients.ask("hot", "restarted", 4, 2)  # warms it
-        clients.say("outage", "restarted", 4, 30)
+        clients.say("outage", "restarted", 4, 20)
         time.sleep(2)
         began = time.monotonic()
         server.restart()
@@ -97,6 +97,8 @@ def lost(contender, worker, fenced="unfenced"):
     with started(contender, worker, 2, SHORT_LEASE_MS) as (server, workers), Counter() as counter:
         version = described(server)
         threading.Thread(target=counter.serve_forever, daemon=True).start()
+        for each in workers:  # warms it
+            each.ask("hot", "warm", 4, 2)
         for each in workers:
             each.say("count", "counter", 4, 50, counter.server_address[1], fenced)
         for each in workers:  # each of them in turn, so that one pause meets a holder

@@ -46,6 +46,8 @@ from systems import PEERS, ROOT
 PARTS = ("free", "hot", "slots", "killed", "restarted", "lost", "fenced")
 CLIENTS = {"free": (1, 8, 64), "hot": (16, 64), "slots": (64,)}
 PERMITS = 10
+# How many contenders run at the same time: in `killed` all of them only wait.
+AT_ONCE = {"killed": 8, "restarted": 2, "lost": 4, "fenced": 4}
 
 
 class WorkerEnded(Exception):
@@ -177,7 +179,7 @@ def side_by_side(rows, contenders, parts, settings):
                         attempt(
                             crowds, contender, lambda crowd, where=where: measure(rows, crowd, *where, settings.seconds)
                         )
-        return {title: f"{server.version()}; {server.settings}" for title, server in found.items()}
+        return {title: faults.described(server) for title, server in found.items()}
     finally:
         for crowd in crowds.values():
             crowd.end()
@@ -244,7 +246,7 @@ def with_faults(rows, contenders, parts, settings):
         for round_ in range(1, settings.fault_rounds + 1):
             chosen = [each for each in contenders if part in each.parts.split()]
             note(f"round {round_}: {part}")
-            with concurrent.futures.ThreadPoolExecutor(settings.at_once) as pool:
+            with concurrent.futures.ThreadPoolExecutor(AT_ONCE[part]) as pool:
                 running = {}
                 for place, contender in turns(chosen, round_) if chosen else ():
                     running[pool.submit(body, contender, Worker)] = (contender, place)
@@ -311,7 +313,6 @@ def main():
     parser.add_argument("--seconds", type=float, default=2.0, help="per contender and round")
     parser.add_argument("--warm", type=float, default=6.0, help="seconds of each part before the first round, in Java")
     parser.add_argument("--fault-rounds", type=int, default=3)
-    parser.add_argument("--at-once", type=int, default=4, help="how many contenders of killed, lost and fenced")
     parser.add_argument("--smoke", action="store_true", help="keep nothing")
     settings = parser.parse_args()
     parts = [part for part in PARTS if part in (settings.only or PARTS)]
@@ -325,17 +326,18 @@ def main():
         contenders.remove(contender)
     rows, (now, found) = Rows(), facts(settings)
     steady = [part for part in parts if part in CLIENTS]
+    systems = {}
     try:
         if steady:
             able = [each for each in contenders if set(steady) & set(each.parts.split())]
-            found.update(
-                {f"server of {title}": fact for title, fact in side_by_side(rows, able, steady, settings).items()}
-            )
+            systems.update(side_by_side(rows, able, steady, settings))
         if len(steady) < len(parts):
-            said = with_faults(rows, contenders, [part for part in parts if part not in CLIENTS], settings)
-            found.update({f"server of {title}": fact for title, fact in said.items()})
+            systems.update(with_faults(rows, contenders, [part for part in parts if part not in CLIENTS], settings))
     finally:  # even partial results, if it is interrupted
         show(rows)
+        for each in contenders:
+            if each.title in systems:
+                found[f"system of {each.title}"] = f"{each.library()}; {systems[each.title]}"
         if not settings.smoke and rows.rows:
             keep(rows, now, found)
 

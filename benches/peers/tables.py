@@ -1,5 +1,7 @@
 """Fills the tables of docs/COMPARED.md from the newest raw runs of the comparison, each the median of its rounds.
 
+In README.md, whose other tables are filled by `cargo bench`, the comment before a table says `peers` instead of `table`.
+
     python3 benches/peers/tables.py
 
 A part comes from the newest run that contains it. A contender that this run lacks has no row.
@@ -12,7 +14,7 @@ import statistics
 from contenders import CONTENDERS
 from systems import ROOT
 
-PAGE = ROOT / "docs/COMPARED.md"
+PAGES = (ROOT / "docs/COMPARED.md", ROOT / "README.md")
 RUNS = ROOT / "benches/runs"
 # The other contenders are compared with it.
 OURS = CONTENDERS[0].title
@@ -81,7 +83,7 @@ def shared(part, clients):
                 each.title,
                 each.served,
                 number(value("per_second")),
-                number(ours / value("per_second"), 2) if ours and value("per_second") else "",
+                f"{ours / value('per_second'):.3g}" if ours and value("per_second") else "",
                 f"{value('most'):.0f} / {value('least'):.0f}",
                 number(value("p50_ms"), 1),
                 number(value("p99_ms"), 1),
@@ -94,7 +96,7 @@ def shared(part, clients):
         "lock",
         "served",
         "hand-offs/s",
-        "over Jedis: times as many",
+        "LOCK.* over Jedis to it",
         "most / least served",
         "p50, ms",
         "p99, ms",
@@ -103,6 +105,23 @@ def shared(part, clients):
         "commands each",
     ]
     return markdown(header, rows, 2)
+
+
+def main_rows():
+    """For the README."""
+    run, contenders = rows_of("hot", 64, "per_second")
+    chosen = (OURS, "Redisson FairLock", "etcd concurrency.Mutex", "PostgreSQL advisory lock")
+    rows = [
+        [
+            each.title,
+            number(run.median("hot", 64, each.title, "per_second")),
+            number(run.median("hot", 64, each.title, "p99_ms"), 1),
+            number(run.median("hot", 64, each.title, "server_us"), 1),
+        ]
+        for each in contenders
+        if each.title in chosen
+    ]
+    return markdown(["64 clients, one lock", "hand-offs/s", "p99 of the wait, ms", "server CPU, µs each"], rows)
 
 
 def free():
@@ -202,12 +221,12 @@ def systems():
     rows = {}
     for path in sorted(RUNS.glob("*-peers.csv")):
         for name, fact in Run(path).facts.items():
-            if name.startswith("server of "):
-                rows[name.removeprefix("server of ")] = fact.split("; ", 1)
+            if name.startswith("system of "):
+                rows[name.removeprefix("system of ")] = fact.split("; ", 2)
     return markdown(
-        ["lock", "server's version", "settings"],
+        ["lock", "library", "server", "settings"],
         [[each.title, *rows[each.title]] for each in CONTENDERS if each.title in rows],
-        3,
+        4,
     )
 
 
@@ -231,6 +250,7 @@ TABLES = {
     "hot 64": lambda: shared("hot", 64),
     "hot 16": lambda: shared("hot", 16),
     "slots": lambda: shared("slots", 64),
+    "main": main_rows,
     "free": free,
     "killed": killed,
     "restarted": restarted,
@@ -244,10 +264,11 @@ def main():
     def filled(match):
         return f"{match[1]}\n\n{TABLES[match[2]]()}\n\n<!-- end of table -->"
 
-    pattern = r"(<!-- table: ([^>]*) -->).*?<!-- end of table -->"
-    text, count = re.subn(pattern, filled, PAGE.read_text("utf-8"), flags=re.DOTALL)
-    PAGE.write_text(text, "utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: {count} tables")
+    for page, word in zip(PAGES, ("table", "peers"), strict=True):
+        pattern = rf"(<!-- {word}: ([^>]*) -->).*?<!-- end of table -->"
+        text, count = re.subn(pattern, filled, page.read_text("utf-8"), flags=re.DOTALL)
+        page.write_text(text, "utf-8")
+        print(f"{page.relative_to(ROOT)}: {count} tables")
 
 
 if __name__ == "__main__":

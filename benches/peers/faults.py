@@ -6,6 +6,7 @@ settings, and the measurements.
 
 import contextlib
 import os
+import queue
 import signal
 import socketserver
 import threading
@@ -65,23 +66,34 @@ def restarted(contender, worker):
 
 
 class Counter(socketserver.ThreadingTCPServer):
-    """What the lock guards: `get`, `put VALUE TOKEN`. It refuses a token below the largest that it has seen."""
+    """What the lock guards: `get PID`, `put VALUE TOKEN`. It refuses a token below the largest that it has seen."""
 
     allow_reuse_address, daemon_threads = True, True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), CounterClient)
-        self.mutex, self.value, self.token, self.refused = threading.Lock(), 0, 0, 0
+        self.mutex, self.value, self.token, self.refused, self.outdated = threading.Lock(), 0, 0, 0, 0
+        self.is_pause_due, self.paused = False, queue.Queue()
 
     def answer(self, order, value="0", token="0"):
         with self.mutex:
             if order == "get":
+                if self.is_pause_due:
+                    self.is_pause_due = False
+                    os.kill(int(value), signal.SIGSTOP)
+                    self.paused.put(int(value))
                 return str(self.value)
             if 0 < int(token) < self.token:
                 self.refused += 1
                 return "stale"
+            self.outdated += int(value) != self.value + 1
             self.value, self.token = int(value), max(self.token, int(token))
             return "ok"
+
+    def pause_holder(self):
+        """Stops the next process that reads the counter, before it writes, and returns its ID."""
+        self.is_pause_due = True
+        return self.paused.get(timeout=120)
 
 
 class CounterClient(socketserver.StreamRequestHandler):
@@ -93,7 +105,7 @@ class CounterClient(socketserver.StreamRequestHandler):
 
 
 def lost(contender, worker, fenced="unfenced"):
-    """Accepted writes that a later write did not see."""
+    """Writes on top of a value that had already changed, and the increments that are missing in the end."""
     with started(contender, worker, 2, SHORT_LEASE_MS) as (server, workers), Counter() as counter:
         version = described(server)
         threading.Thread(target=counter.serve_forever, daemon=True).start()
@@ -101,11 +113,11 @@ def lost(contender, worker, fenced="unfenced"):
             each.ask("hot", "warm", 4, 2)
         for each in workers:
             each.say("count", "counter", 4, 50, counter.server_address[1], fenced)
-        for each in workers:  # each of them in turn, so that one pause meets a holder
+        for _ in range(2):
             time.sleep(2)
-            os.kill(each.pid, signal.SIGSTOP)
+            paused = counter.pause_holder()
             time.sleep(PAUSE)
-            os.kill(each.pid, signal.SIGCONT)
+            os.kill(paused, signal.SIGCONT)
         time.sleep(2)
         server.pause()
         time.sleep(PAUSE)
@@ -119,6 +131,7 @@ def lost(contender, worker, fenced="unfenced"):
         return version, {
             "accepted": accepted,
             "lost": accepted - counter.value,
+            "outdated": counter.outdated,
             "refused": counter.refused,
             "errors": sum(answer["errors"] for answer in answers),
         }

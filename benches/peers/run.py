@@ -35,6 +35,7 @@ import json
 import math
 import os
 import platform
+import queue
 import subprocess
 import sys
 from pathlib import Path
@@ -255,7 +256,7 @@ def with_faults(rows, contenders, parts, settings):
                     try:
                         found[contender.title], measures = future.result()
                         rows.add(part, contender, 1, round_, place, **measures)
-                    except (AssertionError, OSError, WorkerEnded) as error:
+                    except (AssertionError, OSError, WorkerEnded, queue.Empty) as error:
                         note(f"FAILED: {part}: {contender.title}: {error}")
     return found
 

@@ -205,15 +205,10 @@ def lost():
             values = found.values.get((part, 1, title, measure)) if found else None
             return "" if values is None else f"{sum(values):.0f}"
 
-        rows.append(
-            [
-                each.title,
-                total(run, "lost", "accepted"),
-                total(run, "lost", "lost"),
-                *(total(fenced, "fenced", measure) for measure in ("accepted", "lost", "refused")),
-            ]
-        )
-    header = ["lock", "writes", "lost", "with tokens: writes", "lost", "refused"]
+        measured = [total(run, "lost", measure) for measure in ("accepted", "outdated", "lost")]
+        guarded = [total(fenced, "fenced", measure) for measure in ("accepted", "outdated", "lost", "refused")]
+        rows.append([each.title, *measured, *guarded])
+    header = ["lock", "writes", "outdated", "lost", "with tokens: writes", "outdated", "lost", "refused"]
     return markdown(header, rows)
 
 

@@ -91,7 +91,7 @@ function increments(port, isFenced) {
     while (performance.now() < end) {
       try {
         const held = await acquire();
-        const value = Number(await ask('get'));
+        const value = Number(await ask('get', process.pid));
         await sleep(5);
         if ((await ask('put', value + 1, isFenced ? token(held) : 0)) === 'ok') measured.inTime += 1;
         await release(held);

@@ -121,7 +121,7 @@ def increments(port, is_fenced):
             while time.monotonic_ns() < end:
                 try:
                     held = acquire()
-                    value = int(ask("get"))
+                    value = int(ask("get", os.getpid()))
                     time.sleep(0.005)
                     measured.in_time += ask("put", value + 1, token(held) if is_fenced else 0) == "ok"
                     release(held)

@@ -217,7 +217,7 @@ func increments(acquire lock, end time.Time, port string, isFenced bool) *measur
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		value := int64(number(ask("get")))
+		value := int64(number(ask("get %d", os.Getpid())))
 		time.Sleep(5 * time.Millisecond)
 		token := int64(0)
 		if isFenced {

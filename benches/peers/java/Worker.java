@@ -157,7 +157,7 @@ public final class Worker {
             while (System.nanoTime() < end) {
                 try {
                     Object held = lock.acquire();
-                    out.println("get");
+                    out.println("get " + ProcessHandle.current().pid());
                     long value = Long.parseLong(in.readLine());
                     Thread.sleep(5);
                     out.println("put " + (value + 1) + " " + (isFenced ? lock.token(held) : 0));

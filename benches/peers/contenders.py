@@ -43,6 +43,12 @@ LANGUAGES = {
 }
 
 
+NEEDS = {
+    systems.Etcd: PEERS / "etcd",
+    systems.ZooKeeper: PEERS / "jars",
+    systems.Hazelcast: PEERS / "jars",
+    systems.Postgres: Path("/usr/lib/postgresql"),
+}
 POM, GO_MOD = HERE / "java/pom.xml", HERE / "go/go.mod"
 # By the first words of a worker: the library, and where its version stands.
 LIBRARIES = {
@@ -82,12 +88,7 @@ class Contender:
     def missing(self):
         """The first file that its worker or its server lacks."""
         needs = list(LANGUAGES[self.language].needs)
-        needs += {
-            systems.Etcd: [PEERS / "etcd"],
-            systems.ZooKeeper: [PEERS / "jars"],
-            systems.Hazelcast: [PEERS / "jars"],
-            systems.Postgres: [Path("/usr/lib/postgresql")],
-        }.get(self.server, [])
+        needs += [file for server, file in NEEDS.items() if issubclass(self.server, server)]
         return next((path for path in needs if not path.exists()), None)
 
 
@@ -149,4 +150,20 @@ CONTENDERS = [
     Contender(
         "ReentrantLock(true), one process", "in one process", "java", systems.InOneProcess, "in order", "free hot slots"
     ),
+]
+
+DURABLE = {
+    "LOCK.*, serverlock over Jedis": systems.DurableRedisWithModule,
+    "LOCK.*, serverlock over go-redis": systems.DurableRedisWithModule,
+    "Redisson FairLock": systems.DurableRedis,
+    "redsync": systems.DurableRedis,
+    "etcd concurrency.Mutex": systems.DurableEtcd,
+    "ZooKeeper, Curator": systems.DurableZooKeeper,
+    "PostgreSQL advisory lock": systems.DurablePostgres,
+    "PostgreSQL FOR UPDATE": systems.DurablePostgres,
+}
+CONTENDERS += [
+    dataclasses.replace(each, title=f"{each.title}, on disk", server=DURABLE[each.title], parts="durable")
+    for each in CONTENDERS
+    if each.title in DURABLE
 ]

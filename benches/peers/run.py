@@ -9,6 +9,7 @@ the usual Redis locks, one node each, all in memory.
 | free | 1, 8 and 64 clients, each with a lock of its own: acquire and release |
 | hot | 16 and 64 clients on one lock: hand-offs, fairness, the wait for a grant |
 | slots | 64 clients on a semaphore of 10 |
+| durable | as hot, with 1 and 64 clients, on servers that wait for the disk |
 | killed | the time until the next client has the lock after its holder's process was killed |
 | restarted | the longest time without a grant after the server was killed and started again |
 | lost, fenced | lost updates of a counter that the lock guards, while clients and the server are paused or killed |
@@ -44,8 +45,10 @@ import faults
 from contenders import CONTENDERS, LANGUAGES
 from systems import PEERS, ROOT
 
-PARTS = ("free", "hot", "slots", "killed", "restarted", "lost", "fenced")
-CLIENTS = {"free": (1, 8, 64), "hot": (16, 64), "slots": (64,)}
+PARTS = ("free", "hot", "slots", "durable", "killed", "restarted", "lost", "fenced")
+CLIENTS = {"free": (1, 8, 64), "hot": (16, 64), "slots": (64,), "durable": (1, 64)}
+# The order that a part gives to the workers, where the names differ.
+ORDERS = {"durable": "hot"}
 PERMITS = 10
 # How many contenders run at the same time: in `killed` all of them only wait.
 AT_ONCE = {"killed": 8, "restarted": 2, "lost": 4, "fenced": 4}
@@ -109,7 +112,7 @@ class Crowd:
         commands, cpu = self.server.commands(), self.server.cpu_us()
         for number, worker in enumerate(busy):
             own = clients // len(busy) + (number < clients % len(busy))
-            worker.say(part, key, own, seconds, *rest)
+            worker.say(ORDERS.get(part, part), key, own, seconds, *rest)
         answers = [worker.hear() for worker in busy]
         cpu = self.server.cpu_us() - cpu
         waits = collections.Counter()
@@ -159,7 +162,7 @@ def turns(contenders, round_):
 
 
 def side_by_side(rows, contenders, parts, settings):
-    """free, hot and slots."""
+    """free, hot, slots and durable."""
     servers, crowds, found = {}, {}, {}
     try:
         for contender in contenders:

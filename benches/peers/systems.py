@@ -1,4 +1,5 @@
-"""The servers of the comparison, one node each: on free ports, with their data in memory, ended by process id."""
+"""The servers of the comparison, one node each: on free ports, ended by process id. Their data is in memory, except that
+those named Durable wait for the disk before they reply."""
 
 import os
 import re
@@ -31,8 +32,10 @@ def _cpu_ticks(pid, children):
 class Process:
     """One server process."""
 
+    is_durable = False
+
     def __init__(self):
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        memory = None if self.is_durable or not os.access("/dev/shm", os.W_OK) else "/dev/shm"
         self.folder = Path(tempfile.mkdtemp(prefix="peer-", dir=memory))
         self.port, self.process, self.user = free_port(), None, None
         self.prepare()
@@ -100,13 +103,14 @@ class Redis(suite.Server):
 
     settings = "no AOF, no RDB, no replica"
     is_with_module = False
+    durable = ()
 
     def __init__(self):
-        super().__init__(module=self.is_with_module)
+        super().__init__(*self.durable, module=self.is_with_module)
         self.conn = self.connect()
 
     def version(self):
-        return re.search(r"redis_version:(\S+)", self.conn.call("INFO", "server"))[1]
+        return "Redis " + re.search(r"redis_version:(\S+)", self.conn.call("INFO", "server"))[1]
 
     def cpu_us(self):
         return _cpu_ticks(self.process.pid, children=False) / TICKS * 1e6
@@ -120,8 +124,18 @@ class RedisWithModule(Redis):
     is_with_module = True
 
 
+class DurableRedis(Redis):
+    settings = "appendonly yes, appendfsync always"
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+class DurableRedisWithModule(DurableRedis):
+    is_with_module = True
+
+
 class Etcd(Process):
     settings = "one node, data in memory, --unsafe-no-fsync"
+    sync = ("--unsafe-no-fsync",)
 
     def prepare(self):
         self.peer_port = free_port()
@@ -134,7 +148,7 @@ class Etcd(Process):
             "one",
             "--data-dir",
             str(self.folder / "data"),
-            "--unsafe-no-fsync",
+            *self.sync,
             "--log-level",
             "error",
             "--listen-client-urls",
@@ -151,7 +165,11 @@ class Etcd(Process):
 
     def version(self):
         said = subprocess.run([str(PEERS / "etcd"), "--version"], capture_output=True, text=True, check=True).stdout
-        return re.search(r"etcd Version: (\S+)", said)[1]
+        return "etcd " + re.search(r"etcd Version: (\S+)", said)[1]
+
+
+class DurableEtcd(Etcd):
+    settings, is_durable, sync = "one node, the defaults", True, ()
 
 
 class ZooKeeper(Process):
@@ -166,7 +184,7 @@ class ZooKeeper(Process):
     def command(self):
         return [
             JAVA,
-            "-Dzookeeper.forceSync=no",
+            f"-Dzookeeper.forceSync={'yes' if self.is_durable else 'no'}",
             "-cp",
             JARS,
             "org.apache.zookeeper.server.ZooKeeperServerMain",
@@ -179,7 +197,11 @@ class ZooKeeper(Process):
             return conn.recv(100).startswith(b"Zookeeper version")
 
     def version(self):
-        return _jar("zookeeper")
+        return "ZooKeeper " + _jar("zookeeper")
+
+
+class DurableZooKeeper(ZooKeeper):
+    settings, is_durable = "one node, the defaults", True
 
 
 class Hazelcast(Process):
@@ -205,7 +227,7 @@ class Hazelcast(Process):
         ]
 
     def version(self):
-        return _jar("hazelcast")
+        return "Hazelcast " + _jar("hazelcast")
 
 
 class Postgres(Process):
@@ -235,10 +257,8 @@ class Postgres(Process):
         )
 
     def command(self):
-        settings = {
-            "fsync": "off",
-            "full_page_writes": "off",
-            "synchronous_commit": "off",
+        settings = {} if self.is_durable else dict.fromkeys(("fsync", "full_page_writes", "synchronous_commit"), "off")
+        settings |= {
             "max_connections": "300",
             "unix_socket_directories": "",
             "listen_addresses": "127.0.0.1",
@@ -264,7 +284,11 @@ class Postgres(Process):
 
     def version(self):
         said = subprocess.run([self.binaries / "postgres", "--version"], capture_output=True, text=True, check=True)
-        return said.stdout.split()[2]
+        return "PostgreSQL " + said.stdout.split()[2]
+
+
+class DurablePostgres(Postgres):
+    settings, is_durable = "the defaults", True
 
 
 class InOneProcess:
@@ -273,7 +297,9 @@ class InOneProcess:
     settings, port = "threads of one process", 0
 
     def version(self):
-        return subprocess.run([JAVA, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+        return (
+            "Java " + subprocess.run([JAVA, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+        )
 
     def cpu_us(self):
         return 0

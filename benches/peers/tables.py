@@ -77,7 +77,7 @@ def shared(part, clients):
         def value(measure, title=each.title):
             return run.median(part, clients, title, measure)
 
-        ours = value("per_second", OURS)
+        ours = value("per_second", OURS if part != "durable" else f"{OURS}, on disk")
         rows.append(
             [
                 each.title,
@@ -226,7 +226,7 @@ def systems():
 
 
 def runs():
-    used = {part: newest(part) for part in ("free", "hot", "slots", "killed", "restarted", "lost", "fenced")}
+    used = {part: newest(part) for part in ("free", "hot", "slots", "durable", "killed", "restarted", "lost", "fenced")}
     rows = [
         [
             part,
@@ -245,6 +245,8 @@ TABLES = {
     "hot 64": lambda: shared("hot", 64),
     "hot 16": lambda: shared("hot", 16),
     "slots": lambda: shared("slots", 64),
+    "durable 64": lambda: shared("durable", 64),
+    "durable 1": lambda: shared("durable", 1),
     "main": main_rows,
     "free": free,
     "killed": killed,

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,7 +93,7 @@ lint: install-deps ## Check format, lints, documentation, prose, crates, scripts
 		cargo deny --offline check bans licenses sources; \
 	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
 	@if command -v shellcheck >/dev/null; then \
-		shellcheck .ci/run scripts/*.sh scripts/frameworks/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
+		shellcheck .ci/run scripts/*.sh scripts/frameworks/*.sh benches/peers/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
 	@scripts/lint-clients.sh
 
@@ -190,12 +190,19 @@ bench-bounds: build ## Run the benches with bounds, and print each verdict: abou
 bench-clients: build ## Compare the packages of clients/ with raw commands and other libraries: about forty minutes
 	python3 benches/clients/run.py
 
+# ARGS chooses parts and contenders, for example ARGS='--only hot --peers etcd --seconds 2'.
+bench-peers: build ## Compare with etcd, ZooKeeper, Redisson, Hazelcast, PostgreSQL and others: about an hour
+	@benches/peers/install.sh
+	python3 benches/peers/run.py $(ARGS)
+	python3 benches/peers/tables.py
+
 bench-instructions: build ## Count the instructions of each command, twice, with valgrind
 	cargo bench --bench lock -- instructions
 
 bench-tables: ## Fill the tables and draw the plots of README.md and benches/README.md from the newest raw runs
 	cargo bench --bench lock -- plots
 	cargo bench --bench lock -- bounds --write
+	python3 benches/peers/tables.py
 
 pictures: ## Draw the pictures of the documents from the texts in docs/pictures
 	cargo xtask pictures

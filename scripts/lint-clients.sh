@@ -19,12 +19,19 @@ lint_go() {
         skip go "Go 1.24 or later is missing"
         return 0
     fi
-    unformatted=$(gofmt -l clients/go benches/clients/go examples/go tests/porcupine) || return 1
+    unformatted=$(gofmt -l clients/go benches/clients/go benches/peers/go examples/go tests/porcupine) || return 1
     [ -z "$unformatted" ] || { echo "lint-clients: run gofmt -w on:" "$unformatted" >&2; return 1; }
     # The driver's go.mod pins the version of staticcheck. Without a network its first build fails.
     (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck) ||
         { skip go "staticcheck cannot be built"; return 0; }
-    for folder in clients/go clients/go/suite benches/clients/go tests/porcupine; do
+    local folders=(clients/go clients/go/suite benches/clients/go tests/porcupine)
+    # The peers' libraries need a newer Go than the package does.
+    if [[ $(go env GOVERSION) =~ ^go1\.([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 26 ]; then
+        folders+=(benches/peers/go)
+    else
+        skip benches/peers/go "Go 1.26 or later is missing"
+    fi
+    for folder in "${folders[@]}"; do
         (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./...) || return 1
     done
 }
@@ -103,7 +110,11 @@ lint_java() {
     rm -rf "$built"
     mkdir -p "$built/others/src"
     cp clients/java/pom.xml "$built/others/"
-    cp benches/clients/*.java examples/java/*.java tests/frameworks/java/src/*/java/app/*.java "$built/others/src/"
+    # Only formatted: what the others are compiled with does not contain the peers' libraries.
+    mkdir -p "$built/others/src/peers"
+    cp benches/clients/*.java examples/java/*.java tests/frameworks/java/src/*/java/app/*.java \
+        "$built/others/src/"
+    cp benches/peers/java/*.java "$built/others/src/peers/"
     # What test-clients.sh has fetched is reused, so no network is needed.
     local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")
     if ! output=$("${maven[@]}" --file clients/java/pom.xml "-Dserverlock.build=$built" \

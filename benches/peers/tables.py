@@ -1,0 +1,272 @@
+"""Fills the tables of docs/COMPARED.md from the newest raw runs of the comparison, each the median of its rounds.
+
+In README.md, whose other tables are filled by `cargo bench`, the comment before a table says `peers` instead of `table`.
+
+    python3 benches/peers/tables.py
+
+A part comes from the newest run that contains it. A contender that this run lacks has no row.
+"""
+
+import csv
+import re
+import statistics
+
+from contenders import CONTENDERS
+from systems import ROOT
+
+PAGES = (ROOT / "docs/COMPARED.md", ROOT / "README.md")
+RUNS = ROOT / "benches/runs"
+# The other contenders are compared with it.
+OURS = CONTENDERS[0].title
+
+
+class Run:
+    def __init__(self, path):
+        text = path.read_text("utf-8").splitlines()
+        self.path = path
+        self.facts = dict(line[2:].split(": ", 1) for line in text if line.startswith("# "))
+        self.values = {}
+        for row in csv.DictReader(line for line in text if not line.startswith("# ")):
+            key = row["part"], int(row["clients"]), row["contender"], row["measure"]
+            self.values.setdefault(key, []).append(float(row["value"]))
+        self.parts = {part for part, *_ in self.values}
+
+    def median(self, *key):
+        return statistics.median(self.values[key]) if key in self.values else None
+
+
+def newest(part):
+    runs = (Run(path) for path in sorted(RUNS.glob("*-peers.csv"), reverse=True))
+    return next((run for run in runs if part in run.parts), None)
+
+
+def number(value, digits=0):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def markdown(header, rows, text_columns=1):
+    """Columns after the first `text_columns` are right-aligned."""
+    if not rows:
+        return "Not measured yet."
+    widths = [max(3, *(len(row[at]) for row in [header, *rows])) for at in range(len(header))]
+    rules = ["-" * width if at < text_columns else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
+    lines = [
+        [
+            cell.ljust(width) if at < text_columns else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in [header, *rows]
+    ]
+    lines.insert(1, rules)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rows_of(part, clients, measure):
+    """The run, and the contenders that it measured."""
+    run = newest(part)
+    has = lambda each: run and (part, clients, each.title, measure) in run.values
+    return run, [each for each in CONTENDERS if has(each)]
+
+
+def shared(part, clients):
+    """A lock or semaphore that all clients want."""
+    run, contenders = rows_of(part, clients, "per_second")
+    rows = []
+    for each in contenders:
+
+        def value(measure, title=each.title):
+            return run.median(part, clients, title, measure)
+
+        ours = value("per_second", OURS if part != "durable" else f"{OURS}, on disk")
+        rows.append(
+            [
+                each.title,
+                each.served,
+                number(value("per_second")),
+                f"{ours / value('per_second'):.3g}" if ours and value("per_second") else "",
+                f"{value('most'):.0f} / {value('least'):.0f}",
+                number(value("p50_ms"), 1),
+                number(value("p99_ms"), 1),
+                number(value("p999_ms"), 1),
+                number(value("server_us"), 1) if value("server_us") else "",
+                number(value("commands"), 1),
+            ]
+        )
+    header = [
+        "lock",
+        "served",
+        "hand-offs/s",
+        "LOCK.* over Jedis to it",
+        "most / least served",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "server CPU, µs each",
+        "commands each",
+    ]
+    return markdown(header, rows, 2)
+
+
+def main_rows():
+    """For the README."""
+    run, contenders = rows_of("hot", 64, "per_second")
+    chosen = (OURS, "Redisson FairLock", "etcd concurrency.Mutex", "PostgreSQL advisory lock")
+    rows = [
+        [
+            each.title,
+            number(run.median("hot", 64, each.title, "per_second")),
+            number(run.median("hot", 64, each.title, "p99_ms"), 1),
+            number(run.median("hot", 64, each.title, "server_us"), 1),
+        ]
+        for each in contenders
+        if each.title in chosen
+    ]
+    return markdown(["64 clients, one lock", "hand-offs/s", "p99 of the wait, ms", "server CPU, µs each"], rows)
+
+
+def free():
+    run, contenders = rows_of("free", 1, "per_second")
+    rows = []
+    for each in contenders:
+
+        def value(clients, measure, title=each.title, scale=1.0):
+            found = run.median("free", clients, title, measure)
+            return None if found is None else found * scale
+
+        times = [number(value(1, measure, scale=1000)) for measure in ("p50_ms", "p99_ms", "p999_ms")]
+        more = [
+            number(value(clients, measure), digits)
+            for clients in (8, 64)
+            for measure, digits in (("per_second", 0), ("p50_ms", 2), ("p99_ms", 2), ("p999_ms", 2))
+        ]
+        rows.append(
+            [
+                each.title,
+                number(value(1, "per_second")),
+                *times,
+                number(value(1, "server_us"), 1),
+                *more,
+                number(value(64, "server_us"), 1),
+            ]
+        )
+    header = [
+        "lock",
+        "1 client: pairs/s",
+        "p50, µs",
+        "p99, µs",
+        "p99.9, µs",
+        "server CPU, µs each",
+        "8 clients: pairs/s",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "64 clients: pairs/s",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "server CPU, µs each",
+    ]
+    return markdown(header, rows)
+
+
+def killed():
+    run, contenders = rows_of("killed", 1, "seconds")
+    rows = [
+        [
+            each.title,
+            number(run.median("killed", 1, each.title, "seconds"), 2),
+            number(max(run.values["killed", 1, each.title, "seconds"]), 2),
+        ]
+        for each in contenders
+    ]
+    return markdown(["lock", "next holder after, s", "longest, s"], rows)
+
+
+def restarted():
+    run, contenders = rows_of("restarted", 1, "seconds")
+    rows = [
+        [
+            each.title,
+            *(number(run.median("restarted", 1, each.title, measure), 2) for measure in ("seconds", "server_seconds")),
+        ]
+        for each in contenders
+    ]
+    return markdown(["lock", "without a grant, s", "of that, server start, s"], rows)
+
+
+def lost():
+    """Sums, because a single lost update counts."""
+    run, contenders = rows_of("lost", 1, "accepted")
+    fenced = newest("fenced")
+    rows = []
+    for each in contenders:
+
+        def total(found, part, measure, title=each.title):
+            values = found.values.get((part, 1, title, measure)) if found else None
+            return "" if values is None else f"{sum(values):.0f}"
+
+        measured = [total(run, "lost", measure) for measure in ("accepted", "outdated", "lost")]
+        guarded = [total(fenced, "fenced", measure) for measure in ("accepted", "outdated", "lost", "refused")]
+        rows.append([each.title, *measured, *guarded])
+    header = ["lock", "writes", "outdated", "lost", "with tokens: writes", "outdated", "lost", "refused"]
+    return markdown(header, rows)
+
+
+def systems():
+    rows = {}
+    for path in sorted(RUNS.glob("*-peers.csv")):
+        for name, fact in Run(path).facts.items():
+            if name.startswith("system of "):
+                rows[name.removeprefix("system of ")] = fact.split("; ", 2)
+    return markdown(
+        ["lock", "library", "server", "settings"],
+        [[each.title, *rows[each.title]] for each in CONTENDERS if each.title in rows],
+        4,
+    )
+
+
+def runs():
+    used = {part: newest(part) for part in ("free", "hot", "slots", "durable", "killed", "restarted", "lost", "fenced")}
+    rows = [
+        [
+            part,
+            f"[{run.path.name}](../benches/runs/{run.path.name})",
+            run.facts["module"],
+            run.facts["load before"],
+            run.facts["command"],
+        ]
+        for part, run in used.items()
+        if run
+    ]
+    return markdown(["part", "run", "module", "load before", "command"], rows, 5)
+
+
+TABLES = {
+    "hot 64": lambda: shared("hot", 64),
+    "hot 16": lambda: shared("hot", 16),
+    "slots": lambda: shared("slots", 64),
+    "durable 64": lambda: shared("durable", 64),
+    "durable 1": lambda: shared("durable", 1),
+    "main": main_rows,
+    "free": free,
+    "killed": killed,
+    "restarted": restarted,
+    "lost": lost,
+    "systems": systems,
+    "runs": runs,
+}
+
+
+def main():
+    def filled(match):
+        return f"{match[1]}\n\n{TABLES[match[2]]()}\n\n<!-- end of table -->"
+
+    for page, word in zip(PAGES, ("table", "peers"), strict=True):
+        pattern = rf"(<!-- {word}: ([^>]*) -->).*?<!-- end of table -->"
+        text, count = re.subn(pattern, filled, page.read_text("utf-8"), flags=re.DOTALL)
+        page.write_text(text, "utf-8")
+        print(f"{page.relative_to(ROOT)}: {count} tables")
+
+
+if __name__ == "__main__":
+    main()

@@ -179,7 +179,56 @@ row_redsync() {
         go_row redsync "$version" golang.org/x/sync@v0.11.0
 }
 
-rows=(redis-py valkey-py symfony redislock redsync)
+# java_package ROW: builds the package, with what it and its tests depend on, in $target/java.
+java_package() {
+    if ! command -v mvn >/dev/null || ! [[ $(javac -version 2>&1) =~ ^javac\ ([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 17 ]; then
+        missing "$1" "Java 17 or later, with Maven"
+        return 1
+    fi
+    [ -z "${java_built:-}" ] || return 0
+    rm -rf "$target/java"
+    maven --file clients/java/pom.xml "-Dserverlock.build=$target/java" compile dependency:copy-dependencies ||
+        { missing "$1" "what the package depends on"; return 1; }
+    java_built=yes
+}
+
+# The repository is that of scripts/test-clients.sh.
+maven() {
+    local output
+    output=$(mvn --batch-mode --quiet "-Dmaven.repo.local=${target%/compat}/maven" "$@" 2>&1) || { echo "$output" >&2; return 1; }
+}
+
+# jars ROW GROUP:NAME:VERSION[:jar:CLASSIFIER] ...: these, in $target/ROW/jars.
+jars() {
+    local row=$1 artifact
+    shift
+    for artifact; do
+        maven dependency:copy "-Dartifact=$artifact" "-DoutputDirectory=$target/$row/jars" ||
+            { missing "$row" "$artifact"; return 1; }
+    done
+}
+
+# java_row ROW VERSION SOURCE ...: compiles these files, and runs the tests among them with JUnit's own launcher.
+java_row() {
+    local row=$1 version=$2 folder=$target/$1 junit
+    shift 2
+    junit=$(basename "$target"/java/dependency/junit-jupiter-api-*.jar .jar)
+    jars "$row" "org.junit.platform:junit-platform-console-standalone:${junit##*-}" || return 1
+    local path="$folder/classes:$folder/jars/*:$target/java/classes:$target/java/dependency/*"
+    javac -nowarn -cp "$path" -d "$folder/classes" "$@" || return 1
+    # shellcheck disable=SC2016 # row.py sets RESULT
+    "$here/row.py" "$row" "$version" sh -c 'java -cp "$1" org.junit.platform.console.ConsoleLauncher execute \
+        --disable-banner --details=summary --scan-classpath="$0/classes" --reports-dir="$0/reports"
+        cat "$0"/reports/TEST-junit-jupiter.xml >"$RESULT"' "$folder" "$path"
+}
+
+row_shedlock() {
+    local version=6.6.1
+    java_package shedlock && fresh shedlock && jars shedlock "net.javacrumbs.shedlock:shedlock-test-support:$version" \
+        org.assertj:assertj-core:3.27.3 && java_row shedlock "$version" "$here/shedlock/ProviderTest.java"
+}
+
+rows=(redis-py valkey-py symfony redislock redsync shedlock)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

@@ -97,11 +97,11 @@ lint_java() {
         skip java "Maven or Java 17 is missing"
         return 0
     fi
-    # Spotless formats only files below its pom.xml, so it gets copies of the benchmark and the example.
+    # Spotless formats only files below its pom.xml, so it gets copies of the others.
     rm -rf "$built"
     mkdir -p "$built/others/src"
     cp clients/java/pom.xml "$built/others/"
-    cp benches/clients/*.java examples/java/*.java "$built/others/src/"
+    cp benches/clients/*.java examples/java/*.java scripts/compat/*/*.java "$built/others/src/"
     # What test-clients.sh has fetched is reused, so no network is needed.
     local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")
     if ! output=$("${maven[@]}" --file clients/java/pom.xml "-Dserverlock.build=$built" \

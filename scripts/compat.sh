@@ -277,7 +277,18 @@ row_jsr166() {
         java_row jsr166 "${version%%.*}" -Djsr166.delay.factor=4 "$folder"/sources/*.java "$here"/jsr166/*.java
 }
 
-rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166)
+# The package's own versions of JUnit, Netty and SLF4J stay.
+row_curator() {
+    local version
+    version=$(sed -n 's/.*<curator.version>\(.*\)<.*/\1/p' "$here/curator/pom.xml")
+    java_package curator && fresh curator || return 1
+    maven --file "$here/curator/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$target/curator/jars" \
+        -DexcludeGroupIds=io.netty,org.apiguardian,org.junit.jupiter,org.junit.platform,org.opentest4j,org.slf4j ||
+        { missing curator "what Curator's tests need"; return 1; }
+    java_row curator "$version" "$here/curator/MutexTest.java"
+}
+
+rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166 curator)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

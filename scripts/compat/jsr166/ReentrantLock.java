@@ -9,8 +9,8 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
 /**
- * The JDK's class over {@code asReentrantLock()}. The server says whether it is locked, and how many wait. Which threads
- * hold it and wait for it, the view does not say, so this class counts them. There are no conditions.
+ * The JDK's class over {@code asReentrantLock()}. The server reports whether it is locked, and how many wait. The view
+ * does not report which threads hold and wait, so this class counts them. There are no conditions.
  */
 public class ReentrantLock implements Lock {
     private final String key = Here.key();

@@ -80,21 +80,37 @@ row_redis_py() { python_clients redis-py redis; }
 
 row_valkey_py() { python_clients valkey-py valkey; }
 
-# debian_source PACKAGE VERSION: the archive of its source, which apt checks, in $target/sources. The lists are this
-# machine's, read as lists of source packages.
+# debian_source ROW PACKAGE [VERSION]: prints the path of the archive of its source. Without a version, it is the newest
+# that can be fetched: the archives may lack what their lists name.
 debian_source() {
-    local work list
+    local upstream=${3:-}
+    upstream=${upstream#*:}
+    local found=(find "$target/sources" -name "$2_${upstream%-*}*.orig.tar.*")
+    mkdir -p "$target/sources"
+    [ -n "$("${found[@]}")" ] || debian_fetch "$2" "${3:-}" || true
+    "${found[@]}" | sort -V | tail -n 1 | grep . || { missing "$1" "Debian's source of $2 ${3:-}"; return 1; }
+}
+
+# debian_fetch PACKAGE VERSION: fetches the archive, which apt checks. The lists are this machine's, read as lists of
+# source packages.
+debian_fetch() {
+    local work list version
     work=$(mktemp -d)
-    mkdir -p "$work/lists/partial" "$work/parts" "$target/sources"
+    mkdir -p "$work/lists/partial" "$work/parts" "$work/sources"
     for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
         [ ! -f "$list" ] || sed -E 's/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$list" >"$work/parts/${list##*/}"
     done
     [ ! -f "$work/parts/sources.list" ] || mv "$work/parts/sources.list" "$work/parts/main.list"
-    local apt=(apt-get -qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$work/parts"
+    local options=(-qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$work/parts"
         -o "Dir::State::Lists=$work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
         -o Acquire::Languages=none -o APT::Sandbox::User=root)
     (
-        cd "$target/sources" && "${apt[@]}" update && "${apt[@]}" source --download-only --tar-only "$1=$2"
+        cd "$work/sources" && apt-get "${options[@]}" update || exit 1
+        for version in ${2:-$(apt-cache "${options[@]}" showsrc "$1" | sed -n 's/^Version: //p' | sort -rV)}; do
+            apt-get "${options[@]}" source --download-only --tar-only "$1=$version" &&
+                mv -- *.orig.tar.* "$target/sources/" && exit
+        done
+        exit 1
     ) >/dev/null 2>&1 </dev/null
     local fetched=$?
     rm -rf "$work"
@@ -112,10 +128,7 @@ row_symfony() {
         2>/dev/null || { missing symfony "phpredis, pcntl or predis"; return 1; }
     version=$(dpkg-query --show --showformat='${Version}' php-symfony-lock 2>/dev/null) ||
         { missing symfony "Debian's php-symfony-lock"; return 1; }
-    archive=$target/sources/symfony_${version%-*}.orig.tar.xz
-    [ -f "$archive" ] || debian_source symfony "$version" || true
-    [ -f "$archive" ] ||
-        { missing symfony "Debian's source of symfony $version"; return 1; }
+    archive=$(debian_source symfony symfony "$version") || return 1
     fresh symfony && tar -xJf "$archive" -C "$target/symfony" --strip-components=1 --wildcards \
         '*/Component/Lock/Tests/Store/*' || return 1
     # The counts are those of a release series, which gets only fixes.
@@ -179,7 +192,103 @@ row_redsync() {
         go_row redsync "$version" golang.org/x/sync@v0.11.0
 }
 
-rows=(redis-py valkey-py symfony redislock redsync)
+# java_package ROW: builds the package, with what it and its tests depend on, in $target/java.
+java_package() {
+    if ! command -v mvn >/dev/null || ! [[ $(javac -version 2>&1) =~ ^javac\ ([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 17 ]; then
+        missing "$1" "Java 17 or later, with Maven"
+        return 1
+    fi
+    [ -z "${java_built:-}" ] || return 0
+    rm -rf "$target/java"
+    maven --file clients/java/pom.xml "-Dserverlock.build=$target/java" compile dependency:copy-dependencies ||
+        { missing "$1" "what the package depends on"; return 1; }
+    java_built=yes
+}
+
+# The repository is that of scripts/test-clients.sh.
+maven() {
+    local output
+    output=$(mvn --batch-mode --quiet "-Dmaven.repo.local=${target%/compat}/maven" "$@" 2>&1) ||
+        { echo "$output" >&2; return 1; }
+}
+
+# jars ROW GROUP:NAME:VERSION[:jar:CLASSIFIER] ...: these, in $target/ROW/jars.
+jars() {
+    local row=$1 artifact
+    shift
+    for artifact; do
+        maven dependency:copy "-Dartifact=$artifact" "-DoutputDirectory=$target/$row/jars" ||
+            { missing "$row" "$artifact"; return 1; }
+    done
+}
+
+# java_row ROW VERSION [-DNAME=VALUE ...] SOURCE ...: compiles these files, and runs the tests among them with JUnit's
+# own launcher.
+java_row() {
+    local row=$1 version=$2 folder=$target/$1 options=() junit
+    shift 2
+    while [[ $1 == -D* ]]; do options+=("$1"); shift; done
+    junit=$(basename "$target"/java/dependency/junit-jupiter-api-*.jar .jar)
+    jars "$row" "org.junit.platform:junit-platform-console-standalone:${junit##*-}" || return 1
+    local path="$folder/classes:$folder/jars/*:$target/java/classes:$target/java/dependency/*"
+    javac -nowarn -cp "$path" -d "$folder/classes" "$@" || return 1
+    # shellcheck disable=SC2016 # row.py sets RESULT
+    "$here/row.py" "$row" "$version" sh -c 'exec java "$@" --scan-classpath="$0" --reports-dir="$RESULT"' \
+        "$folder/classes" "${options[@]}" -cp "$path" org.junit.platform.console.ConsoleLauncher execute \
+        --disable-banner --details=tree --details-theme=ascii
+}
+
+row_shedlock() {
+    local version=6.6.1
+    java_package shedlock && fresh shedlock && jars shedlock "net.javacrumbs.shedlock:shedlock-test-support:$version" \
+        org.assertj:assertj-core:3.27.3 && java_row shedlock "$version" "$here/shedlock/ProviderTest.java"
+}
+
+# The newest source of OpenJDK 17 that can be fetched: in Debian's archives the newest of all may be missing.
+row_jsr166() {
+    local archive version folder=$target/jsr166 tests=test/jdk/java/util/concurrent file
+    java_package jsr166 && fresh jsr166 || return 1
+    archive=$(debian_source jsr166 openjdk-17) || return 1
+    version=${archive##*_}
+    tar -xJf "$archive" -C "$folder" --strip-components=1 --wildcards "*/$tests/tck/*" "*/$tests/locks/*" || return 1
+    tests=$folder/$tests
+    mkdir -p "$folder/sources"
+    cp "$tests"/tck/{JSR166TestCase,Item,ReentrantLockTest,StampedLockTest}.java "$tests"/locks/ReentrantLock/*Loops.java \
+        "$tests"/locks/Lock/{CheckedLockLoops,Mutex,LoopHelpers}.java "$folder/sources/"
+    for file in "$folder"/sources/*Lock*.java; do
+        perl -pi -e 's/java\.util\.concurrent\.locks\.((Reentrant|Stamped|ReentrantReadWrite)Lock\b)/jsr166.$1/' "$file"
+    done
+    # The suite of all tests.
+    sed -i '/^    public static Test suite() {/,/^    }/d' "$folder/sources/JSR166TestCase.java"
+    change "$folder/sources/JSR166TestCase.java" 'main(suite(), args);' '' &&
+        change "$folder/sources/SimpleReentrantLockLoops.java" 'iters = 100_000' 'iters = 1_000' || return 1
+    # There are no optimistic stamps, and what was locked with a stamp is not unlocked with a view. Two tests wait until
+    # a thread parks.
+    file=$folder/sources/StampedLockTest.java
+    sed -i -E '/^    public void test(WriteAfterRead|ReadAfterWrite)Lock\(/,/^    }/d' "$file"
+    change "$file" $',\n            sl -> sl.tryConvertToReadLock(sl.tryOptimisticRead())' '' &&
+        change "$file" $',\n            sl -> sl.tryConvertToWriteLock(sl.tryOptimisticRead())' '' &&
+        change "$file" $',\n            (sl, stamp) -> assertValid(sl, sl.tryConvertToOptimisticRead(stamp))' '' &&
+        change "$file" $'\n            (sl, stamp) -> sl.asReadLock().unlock(),' '' &&
+        change "$file" $'\n            (sl, stamp) -> sl.asWriteLock().unlock(),' '' &&
+        change "$file" $'\n        assertValid(lock, lock.tryOptimisticRead());' '' &&
+        change "$file" $'isReadLocked());\n        assertTrue(lock.validate(stamp));' 'isReadLocked());' &&
+        jars jsr166 junit:junit:4.13.2 org.hamcrest:hamcrest-core:1.3 &&
+        java_row jsr166 "${version%%.*}" -Djsr166.delay.factor=4 "$folder"/sources/*.java "$here"/jsr166/*.java
+}
+
+# The package's own versions of JUnit, Netty and SLF4J stay.
+row_curator() {
+    local version
+    version=$(sed -n 's/.*<curator.version>\(.*\)<.*/\1/p' "$here/curator/pom.xml")
+    java_package curator && fresh curator || return 1
+    maven --file "$here/curator/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$target/curator/jars" \
+        -DexcludeGroupIds=io.netty,org.apiguardian,org.junit.jupiter,org.junit.platform,org.opentest4j,org.slf4j ||
+        { missing curator "what Curator's tests need"; return 1; }
+    java_row curator "$version" "$here/curator/MutexTest.java"
+}
+
+rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166 curator)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

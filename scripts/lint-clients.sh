@@ -105,15 +105,14 @@ lint_java() {
         skip java "Maven or Java 17 is missing"
         return 0
     fi
-    # Spotless formats only files below its pom.xml, so it gets copies of the benchmark, the example and the tests of
-    # frameworks.
+    # Spotless formats only files below its pom.xml, so it gets copies of the others.
     rm -rf "$built"
     mkdir -p "$built/others/src"
     cp clients/java/pom.xml "$built/others/"
     # Only formatted: what the others are compiled with does not contain the peers' libraries.
     mkdir -p "$built/others/src/peers"
-    cp benches/clients/*.java examples/java/*.java tests/frameworks/java/src/*/java/app/*.java \
-        "$built/others/src/"
+    cp benches/clients/*.java examples/java/*.java scripts/compat/*/*.java \
+        tests/frameworks/java/src/*/java/app/*.java "$built/others/src/"
     cp benches/peers/java/*.java "$built/others/src/peers/"
     # What test-clients.sh has fetched is reused, so no network is needed.
     local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")

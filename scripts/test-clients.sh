@@ -127,6 +127,7 @@ test_java() {
     beyond_units javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/bench" benches/clients/*.java ||
         return 1
     "${maven[@]}" surefire:test || return 1
+    beyond_units scripts/compat.sh shedlock || return 1
     scenarios java || return 1
 }
 

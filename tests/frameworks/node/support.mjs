@@ -2,20 +2,18 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
 /** The folder of a checkout; the tests run in a project outside of it. */
 export const repository = process.env.REPOSITORY;
 const servers = await import(`file://${repository}/clients/node/test/servers.mjs`);
 
-/** Where the sections about Node are. */
-const PAGES = ['docs/FRAMEWORKS.md', 'docs/frameworks-node.md'].map((name) => `${repository}/${name}`);
+const PAGE = `${repository}/docs/FRAMEWORKS.md`;
 
 /** The page's code in that language. */
 export function blocksOfPage(language) {
-  const text = PAGES.filter(existsSync).map((page) => readFileSync(page, 'utf8'));
-  const blocks = text.join('\n').matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'));
+  const blocks = readFileSync(PAGE, 'utf8').matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'));
   return [...blocks].map(([, block]) => block);
 }
 

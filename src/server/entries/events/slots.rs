@@ -12,39 +12,33 @@ use crate::server::facts::version::Version;
 use redis_module::raw;
 
 /// Redis 8.4: a move of slots by the server itself.
-mod redis_migration {
-    pub const EVENT: u64 = 18;
-    /// The moves away that ended. One that failed may have lost its slots to a third server.
-    pub const ENDED: [u64; 2] = [4, 5];
-}
+const REDIS_MIGRATION: u64 = 18;
+/// The moves away that ended. One that failed may have lost its slots to a third server.
+const REDIS_MIGRATION_ENDED: [u64; 2] = [4, 5];
 
 /// Redis 8.10: any change to the cluster, reported once for each event-loop iteration.
-mod redis_topology {
-    pub const EVENT: u64 = 20;
-    /// The flag of a change to the owners of slots.
-    pub const SLOTS: u64 = 1;
+const REDIS_TOPOLOGY: u64 = 20;
+/// The flag of a change to the owners of slots.
+const REDIS_TOPOLOGY_SLOTS: u64 = 1;
 
-    /// The data of the event.
-    #[repr(C)]
-    pub struct Change {
-        pub _version: u64,
-        pub flags: u64,
-    }
+/// The data of [`REDIS_TOPOLOGY`].
+#[repr(C)]
+struct RedisTopologyChange {
+    _version: u64,
+    flags: u64,
 }
 
 /// Valkey 9: a move of slots by the server itself.
-mod valkey_migration {
-    pub const EVENT: u64 = 19;
-    /// The moves away that were aborted or completed.
-    pub const ENDED: [u64; 2] = [3, 5];
-}
+const VALKEY_MIGRATION: u64 = 19;
+/// The moves away that were aborted or completed.
+const VALKEY_MIGRATION_ENDED: [u64; 2] = [3, 5];
 
 /// Subscribes to the events that the server has. The same numbers mean other events on Redis and on Valkey.
 pub fn subscribe(context: &Context) {
     let events: &[(u64, OnEvent)] = if Version::of(context).is_valkey() {
-        &[(valkey_migration::EVENT, on_valkey_migration)]
+        &[(VALKEY_MIGRATION, on_valkey_migration)]
     } else {
-        &[(redis_migration::EVENT, on_redis_migration), (redis_topology::EVENT, on_redis_topology)]
+        &[(REDIS_MIGRATION, on_redis_migration), (REDIS_TOPOLOGY, on_redis_topology)]
     };
     for (id, on_event) in events {
         subscribe_to(context, *id, *on_event);
@@ -63,7 +57,7 @@ unsafe extern "C" fn on_redis_migration(
     subevent: u64,
     _: *mut libc::c_void,
 ) {
-    if redis_migration::ENDED.contains(&subevent) {
+    if REDIS_MIGRATION_ENDED.contains(&subevent) {
         slots_left(ctx);
     }
 }
@@ -75,8 +69,8 @@ unsafe extern "C" fn on_redis_topology(
     data: *mut libc::c_void,
 ) {
     // SAFETY: the server gives this event this structure, or none.
-    let change = unsafe { data.cast::<redis_topology::Change>().as_ref() };
-    if change.is_some_and(|change| change.flags & redis_topology::SLOTS != 0) {
+    let change = unsafe { data.cast::<RedisTopologyChange>().as_ref() };
+    if change.is_some_and(|change| change.flags & REDIS_TOPOLOGY_SLOTS != 0) {
         slots_left(ctx);
     }
 }
@@ -87,7 +81,7 @@ unsafe extern "C" fn on_valkey_migration(
     subevent: u64,
     _: *mut libc::c_void,
 ) {
-    if valkey_migration::ENDED.contains(&subevent) {
+    if VALKEY_MIGRATION_ENDED.contains(&subevent) {
         slots_left(ctx);
     }
 }

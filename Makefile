@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-all-clients compat busy-tests test-arm64 musl test-musl reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-all-clients compat busy-tests test-arm64 musl test-musl server-packages reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,7 +133,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients busy-tests test-arm64 test-musl reproducible msrv advisories
+NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients busy-tests test-arm64 test-musl server-packages reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
@@ -156,6 +156,9 @@ test-arm64: install-deps ## Run the tests of commands, waiting, sessions and per
 
 test-musl: install-deps ## Run the integration tests on a server built against musl, the C library of Alpine: minutes
 	@scripts/musl.sh test || [ "$$?$$CI" = 3 ]
+
+server-packages: install-deps ## Build the packages that start a server for tests (Python, npm, Go), and test them
+	@scripts/server-packages.sh test
 
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
 	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh

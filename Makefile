@@ -157,7 +157,7 @@ test-arm64: install-deps ## Run the tests of commands, waiting, sessions and per
 test-musl: install-deps ## Run the integration tests on a server built against musl, the C library of Alpine: minutes
 	@scripts/musl.sh test || [ "$$?$$CI" = 3 ]
 
-server-packages: install-deps ## Build the packages that start a server for tests (Python, npm, Go), and test them
+server-packages: install-deps ## Build the packages that start a server for tests (Python, npm), and test them, Go and Java
 	@scripts/server-packages.sh test
 
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)

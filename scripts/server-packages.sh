@@ -2,7 +2,7 @@
 # Builds and tests the packages that start a server with the module, for tests and laptops: `make server-packages`.
 #
 #   server-packages.sh build         build them from the archives of `make package`, in target/package
-#   server-packages.sh test [NAME]   build them, and test python, node or go as installed; all of them without NAME
+#   server-packages.sh test [NAME]   build them, and test python, node, go or java; all of them without NAME
 #
 # Each archive's module goes into a Python wheel of its own, and all of them into the npm package:
 #   serverlock_server-VERSION-py3-none-PLATFORM.whl
@@ -123,11 +123,18 @@ test_node() {
         npm test --silent)
 }
 
-# It reads the module from the archive.
+# These two read the module from the archive.
 test_go() {
     have go || { skip go "Go is missing"; return 0; }
     (cd packaging/go-server && go vet ./... &&
         REDIS_LOCK_MODULE=$packages/redis-lock-$version-$(uname -m)-unknown-linux-gnu.tar.gz go test ./...)
+}
+
+test_java() {
+    have mvn || { skip java "Maven is missing"; return 0; }
+    REDIS_LOCK_MODULE=$packages/redis-lock-$version-$(uname -m)-unknown-linux-gnu.tar.gz mvn --batch-mode --quiet \
+        -Dstyle.color=never --file packaging/java-server/pom.xml "-Dmaven.repo.local=$target/clients/maven" \
+        "-Dserverlock.build=$built/java" test
 }
 
 case ${1:-} in
@@ -135,7 +142,7 @@ build) build ;;
 test)
     compgen -G "$packages/redis-lock-$version-*.tar.gz" >/dev/null || NATIVE_ONLY=1 scripts/package.sh
     build
-    for name in ${2:-python node go}; do
+    for name in ${2:-python node go java}; do
         "test_$name"
     done
     ;;

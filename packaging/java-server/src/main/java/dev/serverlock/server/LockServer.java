@@ -29,8 +29,8 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * }</pre>
  *
  * <p>It starts the redis-server or valkey-server in the PATH, or the program that {@code REDIS_SERVER} names, on a free
- * port of 127.0.0.1. {@code REDIS_LOCK_MODULE} names the module, or a release archive that contains it. The server keeps
- * no data.
+ * port of 127.0.0.1. {@code REDIS_LOCK_MODULE} names the module, or a release archive that contains it. The server
+ * keeps no data.
  */
 public final class LockServer implements BeforeAllCallback, BeforeEachCallback, AfterAllCallback {
     private static final String READY = "Ready to accept connections";

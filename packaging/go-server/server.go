@@ -27,8 +27,9 @@ import (
 const (
 	moduleFile = "libredis_lock.so"
 	ready      = "Ready to accept connections"
-	inUse      = "Address already in use"
-	deadline   = time.Minute
+	// glibc says "Address already in use", musl "Address in use".
+	inUse    = " in use"
+	deadline = time.Minute
 	// Another program can take a port between the moment that it is free and the server's start.
 	attempts = 5
 	logLines = 200

@@ -9,7 +9,8 @@ import { createInterface } from 'node:readline';
 import { findServer, freePort, modulePath, serverArguments } from './programs.js';
 
 const READY = 'Ready to accept connections';
-const IN_USE = 'Address already in use';
+// glibc says "Address already in use", musl "Address in use".
+const IN_USE = ' in use';
 // Another program can take a port between the moment that it is free and the server's start.
 const ATTEMPTS = 5;
 const DEADLINE_MS = 60_000;

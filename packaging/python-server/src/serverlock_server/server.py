@@ -15,7 +15,8 @@ from pathlib import Path
 from .programs import StrPath, command_line, free_port, module_path
 
 READY = "Ready to accept connections"
-IN_USE = "Address already in use"
+# glibc says "Address already in use", musl "Address in use".
+IN_USE = " in use"
 # Another program can take a port between the moment that it is free and the server's start.
 ATTEMPTS = 5
 DEADLINE = 60.0

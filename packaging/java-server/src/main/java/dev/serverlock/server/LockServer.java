@@ -34,7 +34,8 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  */
 public final class LockServer implements BeforeAllCallback, BeforeEachCallback, AfterAllCallback {
     private static final String READY = "Ready to accept connections";
-    private static final String IN_USE = "Address already in use";
+    // glibc says "Address already in use", musl "Address in use".
+    private static final String IN_USE = " in use";
     // Another program can take a port between the moment that it is free and the server's start.
     private static final int ATTEMPTS = 5;
     private static final int DEADLINE_SECONDS = 60;

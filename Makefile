@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl server-packages reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ help: ## List the targets
 
 build: install-deps ## Build the module: target/release/libredis_lock.so
 	cargo build --release --lib
+
+musl: install-deps ## Build the module for Alpine: target/musl/build/*/release/libredis_lock.so (rustup, pip)
+	@scripts/musl.sh build
 
 build-top: install-deps ## Build lock-top, the view of locks in a terminal: target/tool/lock-top
 	cargo build --locked --profile tool --package lock-top
@@ -133,7 +136,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks busy-tests test-arm64 reproducible msrv advisories
+NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks busy-tests test-arm64 test-musl server-packages reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
@@ -153,6 +156,12 @@ busy-tests: build ## Run every test with a bound on time TIMES=50 times alongsid
 # In CI a skip is a failure, or nobody would notice it.
 test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
 	@scripts/arm64.sh test || [ "$$?$$CI" = 3 ]
+
+test-musl: install-deps ## Run the integration tests on a server built against musl, the C library of Alpine: minutes
+	@scripts/musl.sh test || [ "$$?$$CI" = 3 ]
+
+server-packages: install-deps ## Build the packages that start a server for tests (Python, npm), and test them, Go and Java
+	@scripts/server-packages.sh test
 
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
 	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh

@@ -19,7 +19,7 @@ lint_go() {
         skip go "Go 1.24 or later is missing"
         return 0
     fi
-    unformatted=$(gofmt -l clients/go benches/clients/go benches/peers/go examples/go tests/porcupine) || return 1
+    unformatted=$(gofmt -l clients/go packaging/go-server benches/clients/go benches/peers/go examples/go tests/porcupine) || return 1
     [ -z "$unformatted" ] || { echo "lint-clients: run gofmt -w on:" "$unformatted" >&2; return 1; }
     # The driver's go.mod pins the version of staticcheck. Without a network its first build fails.
     (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck) ||
@@ -48,6 +48,7 @@ lint_python() {
     fi
     (cd clients/python && "$built/bin/ruff" format --quiet --diff . && "$built/bin/ruff" check --quiet .) ||
         { echo "lint-clients: run target/clients/lint-python/bin/ruff format clients/python" >&2; return 1; }
+    "$built/bin/ruff" format --quiet --diff packaging/python-server && "$built/bin/ruff" check --quiet packaging/python-server
 }
 
 lint_rust() {
@@ -86,6 +87,7 @@ lint_node() {
     (cd clients/node && "$biome" ci --colors=off --error-on-warnings --config-path=. \
         src test build.mjs ../../tests/frameworks/node ../../examples/node) ||
         { echo "lint-clients: run target/clients/lint-node/node_modules/.bin/biome check --write in clients/node" >&2; return 1; }
+    (cd packaging/node-server && "$biome" ci --colors=off --error-on-warnings src test bin)
 }
 
 lint_ruby() {

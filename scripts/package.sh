@@ -8,8 +8,9 @@
 #   redis-lock-top-VERSION.cdx.json         the same for lock-top
 #   SHA256SUMS
 #
-# For this machine and, if it can be built, for 64-bit ARM (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out. COMPLETE=1,
-# for a release, fails if anything would be left out, or would need a newer glibc than necessary.
+# For this machine and, if it can be built, for 64-bit ARM (scripts/arm64.sh), and archives of both for musl
+# (scripts/musl.sh, with cargo-zigbuild); NATIVE_ONLY=1 leaves all but this machine's out. COMPLETE=1, for a release,
+# fails if anything would be left out, or would need a newer glibc than necessary.
 #
 # The same commit and compiler produce the same bytes, in any folder and target folder: timestamps are the commit's (or
 # SOURCE_DATE_EPOCH), and they contain no path of this machine. `make reproducible` shows this. Built with
@@ -82,14 +83,22 @@ compile() {
     triple=$1
     shift
     set -- --locked --target-dir "$target/package-build" "$@"
-    if [ "$zig" = 1 ]; then
-        [ "$triple" = "$host" ] || scripts/arm64.sh tools || return
-        set -- cargo zigbuild --target "$triple.$glibc" "$@"
-    elif [ "$triple" = "$host" ]; then
-        set -- cargo build "$@"
-    else
-        set -- scripts/arm64.sh build "$@"
-    fi
+    # Zig links for ARM without a cross compiler, but not without binutils.
+    [ "$zig" != 1 ] || [ "${triple%%-*}" = "${host%%-*}" ] || scripts/arm64.sh tools || return
+    case $triple:$* in
+    *-musl:*\ --lib) set -- scripts/musl.sh build "${triple%%-*}" "$@" ;;
+    # A static program, which needs no libc.so.
+    *-musl:*) set -- cargo zigbuild --target "$triple" "$@" ;;
+    *)
+        if [ "$zig" = 1 ]; then
+            set -- cargo zigbuild --target "$triple.$glibc" "$@"
+        elif [ "$triple" = "$host" ]; then
+            set -- cargo build "$@"
+        else
+            set -- scripts/arm64.sh build "$@"
+        fi
+        ;;
+    esac
     env CARGO_ENCODED_RUSTFLAGS="$flags" CFLAGS="$c_flags" "$@"
 }
 
@@ -204,6 +213,7 @@ needs() {
     libc='' libgcc=''
     for library in $(for file in $files; do "${tools}objdump" -p "$file"; done | sed -n 's/^ *NEEDED *//p'); do
         case $library in
+        libc.so) libc=musl ;;
         libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;
         libgcc_s.so.1) libgcc=", libgcc-s1 (>= $(newest GCC))" ;;
         *) die "$library is needed, but this script does not know which package has it" ;;
@@ -252,7 +262,7 @@ make_for() {
     split
     depends=$(needs)
     say "$triple needs $depends"
-    if [ "$zig" = 1 ] && [ -z "${MODULE:-}" ]; then
+    if [ "$zig" = 1 ] && [ -z "${MODULE:-}" ] && [ "$depends" != musl ]; then
         newest=${depends#*>= }
         newest=${newest%%)*}
         [ "$(printf '%s\n' "$glibc" "$newest" | sort -V | tail -n 1)" = "$glibc" ] ||
@@ -280,15 +290,27 @@ mkdir -p "$out"
 rm -f "$out"/redis-lock[-_]* "$out/SHA256SUMS"
 bill_of_materials
 make_for "$host" "$architecture"
-if [ -z "${MODULE:-}" ] && [ "$host" != $arm ] && [ "${NATIVE_ONLY:-0}" != 1 ]; then
+# also WHAT TRIPLE ARCHITECTURE [TOOLS]: everything for another kind of machine, if it can be built.
+also() {
+    what=$1
+    shift
     code=0
-    build $arm || code=$?
+    build "$1" || code=$?
     case $code in
-    0) make_for $arm "${architecture:+arm64}" aarch64-linux-gnu- ;;
+    0) make_for "$@" ;;
     # It has already printed why.
-    3) lacks "nothing for ARM64" ;;
+    3) lacks "nothing for $what" ;;
     *) exit "$code" ;;
     esac
+}
+if [ -z "${MODULE:-}" ] && [ "${NATIVE_ONLY:-0}" != 1 ]; then
+    [ "$host" = $arm ] || also ARM64 $arm "${architecture:+arm64}" aarch64-linux-gnu-
+    if [ "$zig" = 1 ]; then
+        also musl "${host%%-*}-unknown-linux-musl" ''
+        [ "$host" = $arm ] || also "musl on ARM64" aarch64-unknown-linux-musl '' aarch64-linux-gnu-
+    else
+        lacks "nothing for musl: it needs cargo-zigbuild"
+    fi
 fi
 
 (cd "$out" && sha256sum redis-lock[-_]* >SHA256SUMS)

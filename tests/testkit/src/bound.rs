@@ -16,7 +16,7 @@ const SLOWEST: f64 = 5.0;
 
 /// How many times slower this machine is now than the one on which the bounds were set; at least 1.
 pub fn slowness() -> f64 {
-    let Some(speed) = compiled("speed", &["-O2"]) else { return 1.0 };
+    let Some(speed) = compiled("speed", "cc", &["-O2"]) else { return 1.0 };
     let output = Command::new(speed).output().unwrap();
     let took = Duration::from_nanos(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
     (took.as_secs_f64() / USUAL.as_secs_f64()).clamp(1.0, SLOWEST)

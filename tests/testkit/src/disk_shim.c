@@ -86,7 +86,7 @@ int fdatasync(int fd) {
 }
 
 /* With TORN, half a record stays in the file. */
-int ftruncate64(int fd, off64_t length) {
+int ftruncate64(int fd, int64_t length) {
     if (fault() == TORN && is_meant(fd)) return failed(EIO);
     return (int)syscall(SYS_ftruncate, fd, length);
 }

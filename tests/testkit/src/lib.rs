@@ -87,20 +87,23 @@ pub fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// A C source in this folder as a shared object; `None` without a C compiler.
+/// A C source in this folder as a shared object that a server loads; `None` without a C compiler.
+///
+/// `SERVER_CC` names the compiler for a server with another C library.
 pub fn shared_object(name: &str) -> Option<&'static Path> {
-    compiled(name, &["-std=gnu11", "-shared", "-fPIC", "-O2"])
+    let compiler = std::env::var("SERVER_CC").unwrap_or_else(|_| "cc".into());
+    compiled(name, &compiler, &["-std=gnu11", "-shared", "-fPIC", "-O2"])
 }
 
-/// A C source in this folder, compiled on first use by each process; `None` without a C compiler.
-pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
+/// A C source in this folder, compiled on first use by each process; `None` without this C compiler.
+pub fn compiled(name: &str, compiler: &str, options: &[&str]) -> Option<&'static Path> {
     static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
     let compile = || {
         let dir = target().join("tmp");
         fs::create_dir_all(&dir).ok()?;
         let source = root().join(format!("tests/testkit/src/{name}.c"));
         let made = dir.join(format!("{name}-{}.so", std::process::id()));
-        let status = Command::new("cc").args(options).arg("-o").arg(&made).arg(source).status().ok()?;
+        let status = Command::new(compiler).args(options).arg("-o").arg(&made).arg(source).status().ok()?;
         assert!(status.success(), "{name}.c does not compile");
         Some(&*Box::leak(made.into_boxed_path()))
     };

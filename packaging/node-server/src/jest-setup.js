@@ -1,0 +1,9 @@
+// Jest's `globalSetup`: one server for all tests, whose URL is in SERVERLOCK_URL.
+import { startServer } from './server.js';
+
+export default async function setup() {
+  const server = await startServer();
+  process.env.SERVERLOCK_URL = server.url;
+  // Jest loads the teardown separately; both see the same global object.
+  globalThis[Symbol.for('serverlock-server')] = server;
+}

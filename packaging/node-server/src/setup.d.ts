@@ -1,0 +1,2 @@
+/** Starts a server, or stops it, and sets `SERVERLOCK_URL` in between. */
+export default function run(): Promise<unknown>;

@@ -1,0 +1,3 @@
+export default {
+  test: { globalSetup: 'serverlock-server/vitest', include: ['**/*.vitest.js'] },
+};

@@ -29,6 +29,12 @@ fn larger(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(layout.size().checked_add(layout.align())?, WORD).ok()
 }
 
+/// The word before a block, in which its start is noted.
+#[allow(clippy::cast_ptr_alignment, reason = "only for blocks that are aligned to more than a word")]
+const fn word_before(block: *mut u8) -> *mut *mut u8 {
+    block.cast::<*mut u8>().wrapping_sub(1)
+}
+
 /// The distance from an address that is aligned to a word to the next one that is aligned to more: at least a word.
 fn distance(start: usize, align: usize) -> usize {
     align.wrapping_sub(start & align.wrapping_sub(1))
@@ -56,7 +62,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
         // word, so `start` fits before the block, where it is aligned.
         unsafe {
             let block = start.add(distance(start.addr(), layout.align()));
-            block.cast::<*mut u8>().sub(1).write(start);
+            word_before(block).write(start);
             block
         }
     }
@@ -67,7 +73,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
             return unsafe { System.dealloc(block, layout) };
         }
         // SAFETY: as above; with this alignment, `alloc` wrote the start of the server's block before it.
-        let start = if layout.align() <= WORD { block } else { unsafe { block.cast::<*mut u8>().sub(1).read() } };
+        let start = if layout.align() <= WORD { block } else { unsafe { word_before(block).read() } };
         // SAFETY: the server's block starts there. RedisAlloc does not read the layout.
         unsafe { RedisAlloc.dealloc(start, layout) }
     }

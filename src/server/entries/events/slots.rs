@@ -48,6 +48,7 @@ pub fn subscribe(context: &Context) {
 fn slots_left(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the server's own context, good until the handler returns.
     let context = unsafe { Context::new(ctx) };
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
     enter(&context, Writer::Timer, |entry| entry.slots_left());
 }
 

@@ -36,6 +36,8 @@ def results_of(output: str) -> dict[str, bool]:
         if match := passed or failed:
             seen[match[1]] += 1
             name = match[1] if seen[match[1]] == 1 else f"{match[1]} #{seen[match[1]]}"
+            # XML has no control characters.
+            name = re.sub(r"[\x00-\x1f]", "?", name)
             found[name] = passed is not None
     return found
 
@@ -45,7 +47,7 @@ def run(folder: Path, unit: str, options: list[str]) -> tuple[dict[str, bool], s
     best: dict[str, bool] = {}
     log = ""
     for _ in range(TRIES):
-        # One client: nothing else runs beside a test. Durable: a test that ends with an exception does not end the rest.
+        # One client: nothing else runs beside a test. Durable: an exception in a test does not end the others.
         command = ["./runtest", "--clients", "1", "--durable", "--single", unit, *options]
         done = subprocess.run(
             command,

@@ -136,7 +136,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks busy-tests test-arm64 test-musl server-packages reproducible msrv advisories
+NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl server-packages reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \

@@ -288,7 +288,23 @@ row_curator() {
     java_row curator "$version" "$here/curator/MutexTest.java"
 }
 
-rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166 curator)
+# Redis's tests, with the programs of this machine. suite.py itself runs a test again that may be late.
+row_redis() {
+    local version archive program folder=$target/redis-suite
+    command -v tclsh >/dev/null || { missing redis tclsh; return 1; }
+    version=$(dpkg-query --show --showformat='${Version}' redis-server 2>/dev/null) ||
+        { missing redis "Debian's redis-server"; return 1; }
+    archive=$(debian_source redis redis "$version") && fresh redis-suite || return 1
+    tar -xzf "$archive" -C "$folder" --strip-components=1 --wildcards '*/runtest' '*/tests/*' || return 1
+    mkdir -p "$folder/src"
+    for program in server cli benchmark check-aof check-rdb; do
+        ln -s "$(command -v "redis-$program")" "$folder/src/" || { missing redis "redis-$program"; return 1; }
+    done
+    version=${version#*:}
+    TRIES=1 "$here/row.py" redis "${version%%-*}" "$here/redis/suite.py" "$folder"
+}
+
+rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166 curator redis)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

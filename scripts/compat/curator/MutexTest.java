@@ -13,7 +13,7 @@ import org.apache.curator.framework.recipes.locks.TestInterProcessMutexBase;
 import org.junit.jupiter.api.AfterEach;
 import redis.clients.jedis.RedisClient;
 
-/** The tests that Curator has for a lock, with {@code asReentrantLock()}. Each of Curator's clients has its own Locks. */
+/** The tests that Curator has for a lock, with {@code asReentrantLock()}. Each Curator client has its own Locks. */
 public class MutexTest extends TestInterProcessMutexBase {
     private final RedisClient client = RedisClient.create("127.0.0.1", Integer.parseInt(System.getenv("PORT")));
     private final Map<CuratorFramework, Locks> locks = new ConcurrentHashMap<>();

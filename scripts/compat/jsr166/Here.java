@@ -26,8 +26,7 @@ final class Here {
     /** A field of LOCK.INFO: a number, a text, a list, or null. */
     static Object info(String key, String field) {
         CommandArguments words = new CommandArguments(() -> "LOCK.INFO".getBytes(StandardCharsets.UTF_8));
-        return CLIENT.executeCommand(
-                        new CommandObject<>(words.add(key).add("FULL"), BuilderFactory.ENCODED_OBJECT_MAP))
+        return CLIENT.executeCommand(new CommandObject<>(words.add(key).add("FULL"), BuilderFactory.ENCODED_OBJECT_MAP))
                 .get(field);
     }
 

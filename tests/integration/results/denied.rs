@@ -84,8 +84,8 @@ fn a_wait_for_a_result_that_ends_gets_nil_and_leaves_no_trace() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut waiters = wait_for_result(&mut locks, 1);
-    let mut timed = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "50", "RESULT"]);
-    timed.refused();
+    let timed = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "50", "RESULT"];
+    assert!(locks.server.conn().execute(&timed).is_nil());
     assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &waiters[0].id]), 1);
     waiters[0].closed();
     locks.until_waiters(0);

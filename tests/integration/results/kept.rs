@@ -5,6 +5,9 @@ use crate::notify::{waiting, Queue, CHANNEL};
 use crate::waiting::Locks;
 use testkit::{until, Reply};
 
+/// Long enough for a busy machine.
+const LONG: [&str; 2] = ["claim-ms", "600000"];
+
 const ACQUIRE: [&str; 7] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "RESULT"];
 
 fn ask(id: &str) -> Vec<&str> {
@@ -13,7 +16,7 @@ fn ask(id: &str) -> Vec<&str> {
 
 #[test]
 fn a_notified_attempt_gets_the_result_as_often_as_it_asks() {
-    let Some(mut queue) = Queue::start() else { return };
+    let Some(mut queue) = Queue::with(&LONG) else { return };
     let token = queue.locks.hold();
     for id in ["7", "8"] {
         assert_eq!(queue.execute(&ask(id)), waiting());
@@ -48,7 +51,7 @@ fn after_claim_ms_a_copy_is_a_new_attempt() {
 
 #[test]
 fn neither_cancel_nor_cancel_channel_takes_a_result_back() {
-    let Some(mut queue) = Queue::start() else { return };
+    let Some(mut queue) = Queue::with(&LONG) else { return };
     let token = queue.locks.hold();
     for id in ["7", "8"] {
         assert_eq!(queue.execute(&ask(id)), waiting());
@@ -66,12 +69,11 @@ fn neither_cancel_nor_cancel_channel_takes_a_result_back() {
 
 #[test]
 fn a_reserved_place_whose_last_call_wanted_the_result_gets_it() {
-    let mut locks = Locks::start();
+    let mut locks = Locks::with(&[LONG[0], LONG[1], "place-ms", "600000"]);
     let token = locks.hold();
     let piece = |locks: &mut Locks, id: &str, more: &[&str]| {
         let acquire = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "20", "ID", id];
-        let mut waiter = locks.wait_with(&[&acquire[..], more].concat());
-        waiter.refused();
+        assert!(locks.server.conn().execute(&[&acquire[..], more].concat()).is_nil());
     };
     piece(&mut locks, "7", &["RESULT"]);
     piece(&mut locks, "8", &["RESULT"]);
@@ -84,7 +86,7 @@ fn a_reserved_place_whose_last_call_wanted_the_result_gets_it() {
 
 #[test]
 fn a_notified_attempt_at_the_head_claims_the_lock_and_its_result_is_for_the_others() {
-    let Some(mut queue) = Queue::start() else { return };
+    let Some(mut queue) = Queue::with(&LONG) else { return };
     let token = queue.locks.hold();
     for id in ["7", "8", "9"] {
         assert_eq!(queue.execute(&ask(id)), waiting());
@@ -111,6 +113,7 @@ fn a_grant_that_nobody_claimed_leaves_a_place_that_wants_the_result() {
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
     until("the grant ends", || (queue.info("lock_unclaimed") == 1).then_some(()));
+    queue.locks.conn.ok(&["CONFIG", "SET", "lock.claim-ms", "600000"]);
     let next = queue.locks.hold();
     assert_eq!(release_with(&mut queue.locks, next, "42"), Reply::Int(1));
     assert_eq!(queue.execute(&ask("7")), result("42"));
@@ -119,7 +122,7 @@ fn a_grant_that_nobody_claimed_leaves_a_place_that_wants_the_result() {
 /// Nothing can be kept: the attempts stay in the queue, and the first of them gets the lock.
 #[test]
 fn while_memory_is_short_only_blocked_clients_get_a_result() {
-    let Some(mut queue) = Queue::start() else { return };
+    let Some(mut queue) = Queue::with(&LONG) else { return };
     let token = queue.locks.hold();
     assert_eq!(queue.execute(&ask("7")), waiting());
     let mut blocked = queue.locks.wait(&["RESULT"]);
@@ -134,7 +137,7 @@ fn while_memory_is_short_only_blocked_clients_get_a_result() {
 
 #[test]
 fn a_result_is_for_its_key_and_database() {
-    let Some(mut queue) = Queue::start() else { return };
+    let Some(mut queue) = Queue::with(&LONG) else { return };
     let token = queue.locks.hold();
     assert_eq!(queue.execute(&ask("7")), waiting());
     assert_eq!(release_with(&mut queue.locks, token, "42"), Reply::Int(1));

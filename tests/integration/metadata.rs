@@ -69,7 +69,7 @@ static KNOWN: [Known; 13] = [
     },
     Known {
         name: "lock.release",
-        arity: 3,
+        arity: -3,
         flags: &["write", "fast"],
         key: Some(&["RW", "delete"]),
         example: &["k", "1"],

@@ -100,8 +100,9 @@ fn config_shows_the_module_argument_of_every_setting() {
         return;
     }
     let args = [
-        ["failover-grace-ms", "8"],
-        ["DEADLOCK-edges", "7"],
+        ["failover-grace-ms", "9"],
+        ["DEADLOCK-edges", "8"],
+        ["Result-MAX", "7"],
         ["claim-ms", "6"],
         ["Max-Queued", "5"],
         ["place-ms", "4"],
@@ -111,7 +112,7 @@ fn config_shows_the_module_argument_of_every_setting() {
     ];
     let args = args.concat();
     let server = Server::with().module_args(&args).start();
-    assert_eq!(all(&mut server.conn()), ["1", "2", "3", "4", "5", "6", "7", "8"]);
+    assert_eq!(all(&mut server.conn()), ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
 }
 
 /// A configuration file in its own directory.
@@ -129,7 +130,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     }
     let (dir, file) = with_file("");
     let options = || Options::default().config(&file).dir(&dir);
-    let values = ["7", "-1", "8", "9", "10", "11", "12", "13"];
+    let values = ["7", "-1", "8", "9", "10", "11", "12", "13", "14"];
     {
         let server = options().module_args(&["margin-ms", "7", "place-ms", "100"]).start();
         let mut conn = server.conn();
@@ -142,7 +143,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(lines("loadmodule "), 1, "{text}");
     // A setting equal to the module argument is not written.
-    assert_eq!((lines("lock."), lines("lock.margin-ms")), (7, 0), "{text}");
+    assert_eq!((lines("lock."), lines("lock.margin-ms")), (8, 0), "{text}");
     {
         let server = options().without_module().start();
         let mut conn = server.conn();

@@ -32,17 +32,17 @@ fn redis_cli_hints_the_remaining_arguments() {
         return;
     };
     let notify = "[NOTIFY channel|SNOTIFY shard-channel]";
-    let rest = format!("[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS] [SHARED|LIMIT limit] {notify}");
+    let rest = format!("[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS] [SHARED|LIMIT limit] {notify} [RESULT]");
     for (line, expected) in [
         ("lock.acquire ", format!("key EX seconds|PX milliseconds {rest}")),
         ("lock.acquire door EX ", format!("seconds {rest}")),
         ("LOCK.ACQUIRE door PX 500 ", rest.clone()),
         (
             "lock.acquire door PX 500 SESSION ",
-            format!("[WAIT wait] [ID id] [OWNER owner] [DETAILS] [SHARED|LIMIT limit] {notify}"),
+            format!("[WAIT wait] [ID id] [OWNER owner] [DETAILS] [SHARED|LIMIT limit] {notify} [RESULT]"),
         ),
         ("lock.extend door 5 ", "EX seconds|PX milliseconds".into()),
-        ("lock.release ", "key token".into()),
+        ("lock.release ", "key token [RESULT value]".into()),
         ("lock.info door ", "[FULL]".into()),
         (
             "lock.macquire 2 a b EX 5 ",

@@ -7,10 +7,12 @@ use testkit::Reply;
 /// The portable lock's commands.
 const OWN: [&str; 5] = ["LOCK.ACQUIRE", "LOCK.RECOVER", "LOCK.EXTEND", "LOCK.RELEASE", "LOCK.CHECK"];
 /// Options that only the module has.
-const OTHERS: [&str; 6] = ["WAIT", "SESSION", "SHARED", "LIMIT", "NOTIFY", "SNOTIFY"];
+const OTHERS: [&str; 7] = ["WAIT", "SESSION", "SHARED", "LIMIT", "NOTIFY", "SNOTIFY", "RESULT"];
 
+/// Whether the portable lock has this command. Its release has no option, so it counts the arguments.
 fn is_own(words: &Words) -> bool {
-    OWN.contains(&words.words()[0])
+    let words = words.words();
+    OWN.contains(&words[0]) && (words[0] != "LOCK.RELEASE" || words.len() <= 3)
 }
 
 #[test]
@@ -45,7 +47,7 @@ fn every_error_has_its_text_and_changes_nothing() {
         }
         assert_eq!(Snapshot::take(&mut conn, &key), before, "a key that is {}", state.name);
     }
-    assert!(tried > 1_000 && needed > 100 && needed < tried / 4, "{needed} of {tried} need the module");
+    assert!(tried > 1_000 && needed > 100 && needed < tried / 3, "{needed} of {tried} need the module");
 }
 
 #[test]

@@ -437,14 +437,23 @@ test('a long lease from a slow request is corrected', async () => {
 });
 
 test('a long lease of a grant in the next window lasts until the end of that window', async () => {
-  const { server, once } = opened();
-  server.ahead = START + DAY / 2 - 200 - now();
-  server.before['LOCK.ACQUIRE'] = () => suspend(500);
-  await once({ rerun: false }).run((_, held) => {
-    held.check();
-    const late = server.leaseEnds - (START + (3 * DAY) / 2);
-    assert(late >= -2 && late <= 700, String(late));
-  });
+  // The lease that is corrected is the shortest one, 1 s, of which the request takes half: a busy machine may be too
+  // slow to correct it.
+  for (let tries = 1; ; tries++) {
+    const { server, once } = opened();
+    server.ahead = START + DAY / 2 - 200 - now();
+    server.before['LOCK.ACQUIRE'] = () => suspend(500);
+    const run = once({ rerun: false }).run((_, held) => {
+      held.check();
+      const late = server.leaseEnds - (START + (3 * DAY) / 2);
+      assert(late >= -2 && late <= 700, String(late));
+    });
+    try {
+      return await run;
+    } catch (error) {
+      if (!(error instanceof LockLostError) || tries === 20) throw error;
+    }
+  }
 });
 
 test('a caller that gives up before its body holds nothing', async () => {

@@ -351,8 +351,11 @@ func TestACancelledAttemptLeavesNothing(t *testing.T) {
 			ended <- err
 		}()
 	}
-	if count := server.Info("report").Waiters; count != 2 {
-		t.Errorf("%d wait", count)
+	// A machine that is too busy to start both goroutines is no fault of the attempts.
+	for deadline := time.Now().Add(time.Minute); server.Info("report").Waiters != 2; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait", server.Info("report").Waiters)
+		}
 	}
 	cancel()
 	for range 2 {

@@ -69,7 +69,7 @@ func busyGoroutines() []string {
 }
 
 func isBusy(state string, frames []byte) bool {
-	for _, begins := range []string{"run", "preempted", "GC assist", "stopping the world", "wait for GC"} {
+	for _, begins := range []string{"run", "preempted", "GC ", "garbage collection", "stopping the world", "wait for GC"} {
 		if strings.HasPrefix(state, begins) {
 			return true
 		}

@@ -55,7 +55,7 @@ java_programs() {
         echo "$stamp" >"$peers/jars/.stamp"
     fi
     local sources
-    mapfile -t sources < <(find clients/java/src/main/java -name '*.java' ! -name module-info.java)
+    mapfile -t sources < <(find clients/java/src/main/java -name '*.java' ! -name module-info.java ! -path '*/opentelemetry/*')
     rm -rf "$peers/java"
     javac -nowarn -cp "$peers/jars/*" -d "$peers/java" "${sources[@]}" benches/peers/java/*.java || return 1
     cp -r clients/java/src/main/resources/. "$peers/java"

@@ -1,7 +1,7 @@
 //! A thousand that wait for one result get it in short iterations, and so do those that are not blocked.
 
 use super::result;
-use crate::notify::{can_publish, Subscriber};
+use crate::notify::{can_publish, waiting, Queue, Subscriber, CHANNEL};
 use std::time::Duration;
 use testkit::{bound, encoded, until, Conn, Iterations, Reply, Server};
 
@@ -72,4 +72,42 @@ fn a_hundred_thousand_attempts_on_channels_get_a_result_in_short_iterations() {
         until("all have left", || (conn.info("lock", "lock_queued").as_deref() == Some("0")).then_some(()));
         Some(longest)
     });
+}
+
+/// A release removes the first 256 at once. The others are removed later, but have left just the same.
+#[test]
+fn those_that_are_removed_later_get_their_result_whatever_comes_first() {
+    let Some(mut queue) = Queue::with(&["claim-ms", "600000"]) else { return };
+    let token = queue.locks.hold();
+    let ids: Vec<String> = (1..=MANY).map(|id| id.to_string()).collect();
+    let acquire = |id| ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "600000", "RESULT", "ID", id, "NOTIFY", CHANNEL];
+    for id in &ids {
+        assert_eq!(queue.execute(&acquire(id)), waiting());
+    }
+    let mut blocked: Vec<Conn> = (0..MANY).map(|_| queue.locks.server.conn()).collect();
+    for (waiter, id) in blocked.iter_mut().zip(MANY + 1..) {
+        let id = id.to_string();
+        waiter.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "600000", "RESULT", "ID", &id]);
+    }
+    queue.locks.until_waiters(2 * i64::try_from(MANY).unwrap());
+    let (notified, last) = (&ids[MANY - 1], (2 * MANY).to_string());
+    let replies = queue.locks.in_one_turn(&[
+        &["LOCK.RELEASE", "k", &token, "RESULT", "42"],
+        &["LOCK.CANCEL", "k", notified],
+        &acquire(notified),
+        &["LOCK.CANCEL", "k", &last],
+        &["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &last],
+        &["LOCK.CANCEL", "k", "CHANNEL", CHANNEL],
+    ]);
+    assert_eq!(replies[..4], [Reply::Int(1), Reply::Int(0), result("42"), Reply::Int(0)]);
+    assert!(replies[4].is_nil(), "its ID was cancelled: {:?}", replies[4]);
+    for waiter in &mut blocked {
+        assert_eq!(waiter.read(), result("42"));
+    }
+    let mut messages: Vec<String> = ids.iter().map(|_| queue.subscriber.next()).collect();
+    let mut expected: Vec<String> = ids.iter().map(|id| format!("result {id} k")).collect();
+    messages.sort();
+    expected.sort();
+    assert_eq!(messages, expected);
+    assert_eq!(queue.info("lock_results"), 2 * i64::try_from(MANY).unwrap());
 }

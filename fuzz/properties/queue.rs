@@ -296,7 +296,7 @@ fn share_result(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, key: u8, all: 
     }
     while let Some(ticket) = queues.next_result() {
         let (client, attempt) = if queues.waiter(ticket).is_some() {
-            let gone = queues.take_waiter_with_result(ticket).unwrap();
+            let gone = queues.end_wait(ticket, None, MostPlaces::NONE).unwrap();
             assert_eq!(gone.result.as_ref(), Some(&result));
             (Some(number(&gone.waiter)), gone.waiter.id)
         } else {

@@ -205,8 +205,10 @@ impl<E: Edge> Entry<'_, E> {
         wanted: &Wanted<'_>,
     ) -> Result<Option<Outcome>, Error> {
         let id = ask.request.id;
-        for (name, id) in names.iter().zip(id.into_iter().cycle()) {
-            self.deliver_result_to(*name, id);
+        if let Some(id) = id {
+            for name in names {
+                self.deliver_result_to(*name, id);
+            }
         }
         let is_barred = names.iter().any(|name| {
             let key_name = self.edge.key_name(*name);

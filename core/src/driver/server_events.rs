@@ -85,7 +85,7 @@ impl<E: Edge> Entry<'_, E> {
             engine.scan(now, are_keys_reported)
         };
         // Otherwise serving a queue shows that its slot left.
-        if has_begun_scan && self.permit().is_none() {
+        if has_begun_scan && self.edge.may_lose_slots() && self.permit().is_none() {
             self.slots_left();
         }
     }

@@ -32,8 +32,8 @@ impl Budget {
     pub const ANSWERS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// The share of an iteration for one kind of work, so that no kind starves another.
     pub const PART: usize = 256;
-    /// How many bytes of names cost as much as a key.
-    const BYTES: usize = 4_096;
+    /// How many bytes of names or results cost as much as a key.
+    pub const BYTES: usize = 4_096;
 
     /// A budget for this many keys.
     #[must_use]

@@ -4,6 +4,7 @@
 #[cfg(feature = "model")]
 mod canonical;
 
+use super::budget::Budget;
 use super::grant::Granted;
 use super::queue::{Channel, Keys, ReplyShape, Ticket};
 use super::result::LockResult;
@@ -102,16 +103,13 @@ pub struct Letter {
 }
 
 impl Answer {
-    /// How many bytes of a result cost as much as a key.
-    const BYTES: usize = 4_096;
-
     /// How much of a budget its reply costs: with DETAILS it describes each key.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
             Self::Granted(Grant { shape: ReplyShape::Details, keys, .. }) => keys.len(),
             // Many leave at one moment, on top of the work of the release.
-            Self::Result(result) => 2_usize.saturating_add(result.bytes.len() / Self::BYTES),
+            Self::Result(result) => 2_usize.saturating_add(result.bytes.len() / Budget::BYTES),
             _ => 1,
         }
     }

@@ -81,9 +81,6 @@ impl Kept {
     /// The result for an attempt, if its time is not over at `now`.
     #[must_use]
     pub fn get(&self, key: KeyName<'_>, id: Id, now: MonotonicMicros) -> Option<Rc<LockResult>> {
-        if self.results.is_empty() {
-            return None;
-        }
         let result = self.results.get(&(id, key.db, key.name.into()))?;
         (result.until > now).then(|| Rc::clone(result))
     }

@@ -4,7 +4,7 @@
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::outbox::{Answer, News, Notice};
-use crate::engine::queue::{Gone, Handle, Keys, Leaving, Ticket, Waiter};
+use crate::engine::queue::{Gone, Handle, Keys, Leaving, MostPlaces, Ticket, Waiter};
 use crate::engine::result::LockResult;
 use crate::engine::{Clock, Engine, KeyName, Limits};
 use crate::lock::record::Id;
@@ -56,14 +56,11 @@ impl<H> Engine<H> {
     }
 
     fn deliver_result(&mut self, ticket: Ticket) {
-        if self.queues.waiter(ticket).is_none() {
-            if let Some((id, result)) = self.queues.take_place_with_result(ticket) {
-                self.kept.keep(id, result);
-            }
-        } else if let Some(Gone { waiter, keys, result: Some(result), .. }) =
-            self.queues.take_waiter_with_result(ticket)
-        {
+        let gone = self.queues.end_wait(ticket, None, MostPlaces::NONE);
+        if let Some(Gone { waiter, keys, result: Some(result), .. }) = gone {
             self.ended_with(result, waiter, keys);
+        } else if let Some((id, result)) = self.queues.take_place_with_result(ticket) {
+            self.kept.keep(id, result);
         }
     }
 

@@ -2,11 +2,12 @@
 //! the lock, and are removed a piece at a time.
 
 use super::delivery::Delivery;
-use super::{MostPlaces, Queue, Queues, Ticket};
+use super::{Queue, Queues, Ticket};
 use crate::engine::key_name::KeyName;
 use crate::engine::result::LockResult;
 use crate::lock::record::Id;
 use crate::lock::request::Share;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl Queue {
@@ -43,10 +44,12 @@ impl<H> Queues<H> {
         let Some(id) = self.queue(key) else { return };
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         let [blocked, notifiable] = queue.single.both();
-        let (blocked, unblocked) = (blocked.take_wanting(), all.then(|| notifiable.take_wanting()));
-        let places = all.then(|| queue.places.take_wanting());
-        let delivery =
-            Delivery { result, tickets: [blocked, unblocked.unwrap_or_default(), places.unwrap_or_default()] };
+        let tickets = if all {
+            [blocked.take_wanting(), notifiable.take_wanting(), queue.places.take_wanting()]
+        } else {
+            [blocked.take_wanting(), BTreeSet::new(), BTreeSet::new()]
+        };
+        let delivery = Delivery { result, tickets };
         if delivery.is_empty() {
             return;
         }
@@ -84,11 +87,11 @@ impl<H> Queues<H> {
     /// The ticket of an attempt that gets a result, if it is still to be removed.
     #[must_use]
     pub fn ticket_with_result(&self, key: KeyName<'_>, id: Id) -> Option<Ticket> {
-        if self.delivering.is_empty() {
+        if !self.has_results() {
             return None;
         }
-        let queue = self.queue_of(key)?;
-        queue.ids.get(&id).copied().filter(|ticket| queue.deliveries.iter().any(|delivery| delivery.contains(*ticket)))
+        let ticket = *self.queue_of(key)?.ids.get(&id)?;
+        self.gets_result(ticket).then_some(ticket)
     }
 
     /// Whether a waiter gets a result, and no longer waits for the lock.
@@ -103,10 +106,5 @@ impl<H> Queues<H> {
     pub fn take_place_with_result(&mut self, ticket: Ticket) -> Option<(Id, Rc<LockResult>)> {
         let removed = self.remove(ticket)?;
         Some((removed.entry.id()?, removed.result?))
-    }
-
-    /// Removes a waiter that gets a result.
-    pub fn take_waiter_with_result(&mut self, ticket: Ticket) -> Option<super::Gone<H>> {
-        self.end_wait(ticket, None, MostPlaces::NONE)
     }
 }

@@ -31,9 +31,9 @@ impl Run {
         Some(Self { name, facts, rows })
     }
 
-    /// The newest run of a bench on a server that has such a row.
+    /// The newest run of a bench on a server that has such a row. A bench of many servers has none in its name.
     pub fn newest(bench: &str, server: &str, has: impl Fn(&Row) -> bool) -> Option<Self> {
-        let end = format!("-{bench}-{server}.csv");
+        let end = if server.is_empty() { format!("-{bench}.csv") } else { format!("-{bench}-{server}.csv") };
         let mut names: Vec<String> = names().filter(|name| name.ends_with(&end)).collect();
         names.sort();
         names.into_iter().rev().filter_map(Self::read).find(|run| run.rows.iter().any(&has))

@@ -158,7 +158,8 @@ fn assert_text(error: Error) {
 /// Several keys, counted by the first argument: where they end, if they are valid.
 fn keys(args: &[&[u8]], behind: usize) -> Option<usize> {
     let most = args.len().saturating_sub(1 + behind).min(1_024) as u128;
-    let count = args.first().and_then(|arg| digits(arg, 20, 1, most)).map(|count| usize::try_from(count).unwrap());
+    let first = args.first().filter(|arg| !arg.starts_with(b"0"));
+    let count = first.and_then(|arg| digits(arg, 20, 1, most)).map(|count| usize::try_from(count).unwrap());
     let found = parse::keys(&args, behind);
     assert_eq!(found, count.map(|count| 1..count + 1).ok_or(Error::NumKeys));
     let Ok(keys) = found else {

@@ -17,6 +17,8 @@ use crate::server::api::context::{Arg, Context};
 use crate::server::clients::publish;
 use crate::server::clients::reply;
 use crate::server::entries::{Command, Entry};
+use crate::server::keys::served;
+use std::ops::Range;
 
 const NAME: &str = "LOCK.MACQUIRE";
 const OPTIONS: [Name; 8] =
@@ -37,19 +39,20 @@ impl Command for Macquire {
         args: &[doc::NUMKEYS, doc::KEYS, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::NOTIFY],
     };
 
+    fn keys(args: &Args<'_>) -> Result<Range<usize>, Error> {
+        parse::keys(args, BEHIND)
+    }
+
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
-        if context.is_asked_for_keys() {
-            context.report_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
-            return Ok(());
-        }
         if args.count() < 4 {
             context.reply_wrong_arity();
             return Ok(());
         }
-        let keys = parse::keys(&args, BEHIND)?;
+        let keys = Self::keys(&args)?;
         parse::keys_to_take(&args, keys.clone())?;
         let ask = parse::ask(&args, keys.end, NAME, &OPTIONS)?;
         let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
+        served::check_all(context, &names)?;
         if let (Some(notify), Some(first)) = (ask.notify, names.first()) {
             publish::check(context, first.as_bytes(), notify)?;
         }

@@ -11,6 +11,8 @@ use crate::lock::error::Error;
 use crate::server::api::args::Args;
 use crate::server::api::context::{Arg, Context};
 use crate::server::entries::{Command, Entry};
+use crate::server::keys::served;
+use std::ops::Range;
 
 const NAME: &str = "LOCK.MEXTEND";
 /// `token EX seconds`
@@ -29,20 +31,21 @@ impl Command for Mextend {
         args: &[doc::NUMKEYS, doc::KEYS, doc::TOKEN, doc::LEASE],
     };
 
+    fn keys(args: &Args<'_>) -> Result<Range<usize>, Error> {
+        parse::keys(args, BEHIND)
+    }
+
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
-        if context.is_asked_for_keys() {
-            context.report_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
-            return Ok(());
-        }
         if args.count() < 5 {
             context.reply_wrong_arity();
             return Ok(());
         }
-        let keys = parse::keys(&args, BEHIND)?;
+        let keys = Self::keys(&args)?;
         parse::different_keys(&args, keys.clone())?;
         let token = parse::token(args.at(keys.end).unwrap_or_default())?;
         let lease = parse::lease_alone(&args, keys.end.saturating_add(1), NAME)?;
         let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
+        served::check_all(context, &names)?;
         context.reply_integer(i64::from(entry.extend_all(&names, token, lease)?));
         Ok(())
     }

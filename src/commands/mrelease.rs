@@ -11,6 +11,8 @@ use crate::lock::error::Error;
 use crate::server::api::args::Args;
 use crate::server::api::context::{Arg, Context};
 use crate::server::entries::{Command, Entry};
+use crate::server::keys::served;
+use std::ops::Range;
 
 /// `token`
 const BEHIND: usize = 1;
@@ -28,22 +30,23 @@ impl Command for Mrelease {
         args: &[doc::NUMKEYS, doc::KEYS, doc::TOKEN],
     };
 
+    fn keys(args: &Args<'_>) -> Result<Range<usize>, Error> {
+        parse::keys(args, BEHIND)
+    }
+
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
-        if context.is_asked_for_keys() {
-            context.report_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
-            return Ok(());
-        }
         if args.count() < 3 {
             context.reply_wrong_arity();
             return Ok(());
         }
-        let keys = parse::keys(&args, BEHIND)?;
+        let keys = Self::keys(&args)?;
         if keys.end.saturating_add(BEHIND) != args.count() {
             return Err(Error::NumKeys);
         }
         parse::different_keys(&args, keys.clone())?;
         let token = parse::token(args.at(keys.end).unwrap_or_default())?;
         let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
+        served::check_all(context, &names)?;
         let released = entry.release_all(&names, token)?;
         context.reply_count(u64::try_from(released).unwrap_or(u64::MAX));
         Ok(())

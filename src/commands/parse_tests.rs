@@ -73,8 +73,10 @@ fn parse_all<'a>(args: &[&'a [u8]]) -> Result<Options<'a>, Error> {
 fn keys_are_counted_and_have_to_fit() {
     let found = |args: &[&'static [u8]]| keys(&args, 1);
     assert_eq!(found(&[b"1", b"a", b"t"]), Ok(1..2));
-    assert_eq!(found(&[b"02", b"a", b"b", b"t"]), Ok(1..3));
-    for bad in [&b"0"[..], b"-1", b"3", b"1.0", b"", b"x", b"18446744073709551615", b"99999999999999999999999"] {
+    assert_eq!(found(&[b"2", b"a", b"b", b"t"]), Ok(1..3));
+    for bad in
+        [&b"0"[..], b"02", b"+2", b"-1", b"3", b"1.0", b"", b"x", b"18446744073709551615", b"99999999999999999999999"]
+    {
         assert_eq!(found(&[bad, b"a", b"b", b"t"]), Err(Error::NumKeys));
     }
     assert_eq!(found(&[]), Err(Error::NumKeys));

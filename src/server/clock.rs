@@ -1,12 +1,18 @@
 //! The server's wall clock and the monotonic clocks, in microseconds.
 //!
-//! `CLOCK_MONOTONIC` stops while the machine is suspended, but leases and waits do not. So the monotonic clock is
-//! `CLOCK_BOOTTIME`, which counts suspended time, and `CLOCK_MONOTONIC` serves only to detect a suspend.
+//! `CLOCK_MONOTONIC` stops while a Linux machine is suspended, but leases and waits do not. So the monotonic clock is
+//! `CLOCK_BOOTTIME`, which counts suspended time, and `CLOCK_MONOTONIC` serves only to detect a suspend. On macOS,
+//! `CLOCK_MONOTONIC_RAW` counts suspended time (it is `mach_continuous_time`), and `CLOCK_UPTIME_RAW` does not.
 
 use crate::engine;
 use crate::lock::clocks::Reading;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::server::api::api;
+
+#[cfg(not(target_vendor = "apple"))]
+use libc::{CLOCK_BOOTTIME as CONTINUOUS, CLOCK_MONOTONIC as AWAKE};
+#[cfg(target_vendor = "apple")]
+use libc::{CLOCK_MONOTONIC_RAW as CONTINUOUS, CLOCK_UPTIME_RAW as AWAKE};
 
 /// The clocks, read on demand.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +43,6 @@ pub fn now() -> UnixMicros {
     let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
     // SAFETY: `time` is valid for a write; the time zone argument may be null.
     unsafe { libc::gettimeofday(&raw mut time, std::ptr::null_mut()) };
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
     UnixMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_usec)))
 }
 
@@ -55,12 +60,12 @@ pub fn of_command() -> UnixMicros {
 /// Now, on a monotonic clock that keeps running during a suspend: measures waits.
 #[must_use]
 pub fn monotonic() -> MonotonicMicros {
-    read(libc::CLOCK_BOOTTIME).unwrap_or_else(awake)
+    read(CONTINUOUS).unwrap_or_else(awake)
 }
 
 /// Now, on a monotonic clock that stops during a suspend.
 fn awake() -> MonotonicMicros {
-    read(libc::CLOCK_MONOTONIC).unwrap_or(MonotonicMicros(0))
+    read(AWAKE).unwrap_or(MonotonicMicros(0))
 }
 
 /// The main thread's CPU time: measures how much of it something takes, whatever else the machine does.
@@ -76,6 +81,11 @@ pub fn all() -> Reading {
     Reading { wall: now(), monotonic: monotonic(), awake: awake() }
 }
 
+/// A part of a time, whose type depends on the platform.
+fn part(value: impl TryInto<u64>) -> u64 {
+    value.try_into().unwrap_or(0)
+}
+
 /// Reads a system clock; `None` if there is no such clock.
 fn read(clock: libc::clockid_t) -> Option<MonotonicMicros> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -83,6 +93,5 @@ fn read(clock: libc::clockid_t) -> Option<MonotonicMicros> {
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return None;
     }
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
     Some(MonotonicMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1_000)))
 }

@@ -16,4 +16,5 @@ mod panics;
 mod replication;
 mod server_call;
 mod settings;
+mod slot;
 mod state;

@@ -5,19 +5,23 @@ use crate::server::api::api;
 use crate::server::api::context::Context;
 use crate::server::log;
 use crate::server::state::module;
+#[cfg(not(target_vendor = "apple"))]
+use libc::__errno_location as errno_location;
+#[cfg(target_vendor = "apple")]
+use libc::__error as errno_location;
 use redis_module::raw;
 use std::ffi::CStr;
 
 /// Clears errno before a call whose [`errno`] matters.
 pub fn clear_errno() {
     // SAFETY: the address of this thread's errno is valid.
-    unsafe { *libc::__errno_location() = 0 };
+    unsafe { *errno_location() = 0 };
 }
 
 /// Why the last call failed.
 pub fn errno() -> i32 {
     // SAFETY: the address of this thread's errno is valid.
-    unsafe { *libc::__errno_location() }
+    unsafe { *errno_location() }
 }
 
 /// Whether the server has a command of this name. The call has too few arguments to be carried out, and an unknown

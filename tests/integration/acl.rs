@@ -1,6 +1,7 @@
 //! Users with restricted permissions: the commands, keys and kinds of access that each needs. Everything else is
 //! refused with NOPERM, and a refusal changes nothing.
 
+mod databases;
 mod documents;
 mod scan;
 

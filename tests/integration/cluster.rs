@@ -4,6 +4,7 @@
 //! Clusters are started by `scripts/cluster.sh`. Two are shared, one test at a time: a test leaves its cluster intact,
 //! and a test that breaks one for good starts its own.
 
+mod databases;
 mod down;
 mod failover;
 mod follower;

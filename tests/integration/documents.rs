@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 2] = ["docs/TESTING.md", "docs/TRACK_RECORD.md"];
+const DOCUMENTS: [&str; 3] = ["docs/TESTING.md", "docs/THREAT_MODEL.md", "docs/TRACK_RECORD.md"];
 const SOURCES: [&str; 4] = ["tests/integration", "core/tests/model", "core/src", "src"];
 
 fn root() -> &'static Path {
@@ -89,7 +89,7 @@ fn each_source_file_named_in_the_documents_exists() {
     let folders = ["core", "src", "tests", "benches", "examples", "fuzz", "tools", "xtask", "clients/rust/src"];
     let files: Vec<PathBuf> = folders.into_iter().flat_map(|folder| sources_below(&root().join(folder))).collect();
     let mut missing = Vec::new();
-    for document in ["CONTRIBUTING.md", "docs/DESIGN.md", "docs/TESTING.md", "docs/TRACK_RECORD.md"] {
+    for document in ["CONTRIBUTING.md", "docs/DESIGN.md"].into_iter().chain(DOCUMENTS) {
         let text = fs::read_to_string(root().join(document)).unwrap();
         let is_missing = |name: &&str| !files.iter().any(|file| file.ends_with(name));
         missing.extend(source_files(&text).filter(is_missing).map(|name| format!("{document}: {name}")));

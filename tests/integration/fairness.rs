@@ -151,8 +151,8 @@ fn counted_server() -> Option<(Locks, Iterations, usize)> {
     Some((Locks::on(server), iterations, count))
 }
 
-/// Connections start waiting, on one key or on a key each.
-fn all_wait(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
+/// Connections start waiting, on one key or on a key each; `in_turn`: in the order of the list.
+fn all_wait(locks: &mut Locks, count: usize, one_key: bool, in_turn: bool) -> Vec<Conn> {
     let key = |n: usize| if one_key { "k".to_string() } else { format!("k{n}") };
     let keys = if one_key { 1 } else { count };
     locks.conn.ok(&["FLUSHALL"]);
@@ -164,6 +164,9 @@ fn all_wait(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
         let mut conn = locks.server.conn();
         conn.send(&["LOCK.ACQUIRE", &key(n), "EX", "100", "WAIT", "60000"]);
         waiting.push(conn);
+        // I/O threads read what clients send at the same time in any order.
+        let queued = |locks: &mut Locks| locks.conn.lock("k", "waiters").int() == i64::try_from(waiting.len()).unwrap();
+        until("it is the last", || (!in_turn || queued(locks)).then_some(()));
     }
     let all = i64::try_from(count).unwrap();
     until("all wait", || (locks.info("clients", "blocked_clients") == all).then_some(()));
@@ -182,7 +185,7 @@ fn come_and_go(one_key: bool) {
     let Some((mut locks, iterations, count)) = counted_server() else { return };
     // Most of this is the server's own time: it handles all closed connections in one iteration.
     bound::cpu("many clients that hang up", HANG_UP, || {
-        let waiting = all_wait(&mut locks, count, one_key);
+        let waiting = all_wait(&mut locks, count, one_key, false);
         iterations.reset();
         drop(waiting);
         until("all are gone", || (locks.info("clients", "blocked_clients") == 0).then_some(()));
@@ -191,7 +194,7 @@ fn come_and_go(one_key: bool) {
     until_alone(&mut locks);
     let after_first = locks.info("memory", "used_memory");
 
-    let waiting = all_wait(&mut locks, count, one_key);
+    let waiting = all_wait(&mut locks, count, one_key, false);
     let killed = locks.conn.int(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert_eq!(killed, i64::try_from(count).unwrap());
     until_alone(&mut locks);
@@ -220,7 +223,7 @@ fn the_memory_of_ten_thousand_waiters_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut locks = Locks::start();
     let mut round = |one_key: bool| {
-        drop(all_wait(&mut locks, 1000, one_key));
+        drop(all_wait(&mut locks, 1000, one_key, false));
         until_alone(&mut locks);
         locks.conn.ok(&["FLUSHALL"]);
     };
@@ -252,7 +255,7 @@ fn ten_thousand_waiters_for_as_many_locks_come_and_go() {
 fn ten_thousand_waiters_are_served_in_order() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((mut locks, _, count)) = counted_server() else { return };
-    let waiting = all_wait(&mut locks, count, true);
+    let waiting = all_wait(&mut locks, count, true, true);
     // One more is one too many.
     if count == WAITERS {
         let reply = locks.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "1000"]);
@@ -279,7 +282,7 @@ fn a_flush_serves_ten_thousand_queues_in_pieces() {
     let (mut waiting, mut tokens) = (Vec::new(), Vec::new());
     bound::cpu("a flush", FLUSH, || {
         waiting.clear();
-        waiting = all_wait(&mut locks, count, false);
+        waiting = all_wait(&mut locks, count, false, false);
         iterations.reset();
         locks.conn.ok(&["FLUSHALL"]);
         tokens = waiting.iter_mut().map(|conn| conn.read().int()).collect();

@@ -67,7 +67,7 @@ fn a_waiter_costs_what_the_documents_say() {
     let settles = number(&operating, "KB when it arrives and ", " KB once");
     for (name, first, then) in [
         ("docs/DESIGN.md", "blocks costs the server ", "arrives and "),
-        ("SECURITY.md", "cost memory**, ", "arrive and "),
+        ("docs/THREAT_MODEL.md", "waiting on connections, ", "KB each, "),
         ("redis.conf", "Each costs ", "first and "),
     ] {
         let text = text(name).replace("kB", "KB");

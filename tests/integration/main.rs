@@ -25,6 +25,7 @@ mod guards;
 mod holders;
 mod hostile;
 mod inspect;
+mod io_threads;
 mod iterations;
 mod keys;
 mod kinds;

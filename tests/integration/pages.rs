@@ -96,7 +96,8 @@ fn error_texts() -> Vec<Vec<&'static str>> {
 
 /// Whether a text begins with an error code, as errors do.
 fn has_code(text: &str) -> bool {
-    const CODES: &str = "ERR WRONGTYPE DEADLOCK UNBLOCKED BUSYLOCKS GRACE CLOCK NOREPLICAS READONLY NOPERM";
+    const CODES: &str =
+        "ERR WRONGTYPE DEADLOCK UNBLOCKED BUSYLOCKS GRACE CLOCK NOREPLICAS READONLY NOPERM CROSSSLOT TRYAGAIN";
     text.split_once(' ').is_some_and(|(code, _)| CODES.split(' ').any(|known| known == code))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
 
+mod cache;
 pub mod machine;
 mod multiplexed;
 mod several;
@@ -23,6 +24,7 @@ fn the_document_shows_the_recipes_that_are_run() {
         include_str!("../clients/recipes/shared.py"),
         include_str!("../clients/recipes/transfer.py"),
         include_str!("../clients/recipes/multiplexed.py"),
+        include_str!("../clients/recipes/cache.py"),
     ];
     for source in sources {
         assert!(DOCUMENT.contains(&format!("```python\n{source}```\n")), "docs/RECIPES.md does not show:\n{source}");

@@ -5,6 +5,8 @@ mod limits;
 #[allow(dead_code)]
 #[path = "../../../fuzz/properties/queue.rs"]
 mod property;
+#[path = "queue/result_tests.rs"]
+mod result;
 #[path = "queue/several_locks_tests.rs"]
 mod several_locks;
 #[path = "queue/top_tests.rs"]

@@ -122,6 +122,10 @@ pub enum Error {
     Demoted,
     /// The wait ended: this server no longer serves the slot of the key.
     SlotLost,
+    /// The keys are in different slots of the cluster.
+    CrossSlot,
+    /// The slot of the keys is being moved, and some of them may already be on another server.
+    SlotMoving,
     /// The server did not carry out a write.
     Internal,
 }
@@ -207,6 +211,9 @@ impl fmt::Display for Error {
             Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the client waited"),
             Self::SlotLost => out
                 .write_str("UNBLOCKED the slot of the key left this server, or is not served, while the client waited"),
+            // The servers' own texts.
+            Self::CrossSlot => out.write_str("CROSSSLOT Keys in request don't hash to the same slot"),
+            Self::SlotMoving => out.write_str("TRYAGAIN Multiple keys request during rehashing of slot"),
             Self::Internal => out.write_str("ERR internal error in the lock module; see the server's log"),
         }
     }

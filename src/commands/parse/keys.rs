@@ -20,7 +20,9 @@ const MOST_KEYS: usize = 1_024;
 /// [`Error::NumKeys`]
 pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>, Error> {
     let most = args.count().saturating_sub(behind.saturating_add(1)).min(MOST_KEYS);
-    let count = args.at(0).and_then(number).and_then(|count| usize::try_from(count).ok());
+    // The server finds no keys behind a number that it does not take, such as 02, and then checks no permissions.
+    let digits = args.at(0).filter(|digits| !digits.starts_with(b"0"));
+    let count = digits.and_then(number).and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| (1..=most).contains(count)).ok_or(Error::NumKeys)?;
     Ok(1..count.saturating_add(1))
 }

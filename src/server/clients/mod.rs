@@ -4,4 +4,3 @@ pub mod client;
 pub mod permissions;
 pub mod publish;
 pub mod reply;
-mod slot;

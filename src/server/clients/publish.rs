@@ -6,7 +6,7 @@ use crate::lock::error::Error;
 use crate::server::api::api;
 use crate::server::api::context::{Arg, Context, OwnString};
 use crate::server::clients::permissions::Reader;
-use crate::server::clients::slot;
+use crate::server::slot;
 use redis_module::raw;
 
 /// Checks that an attempt can be notified on a channel.

@@ -19,6 +19,7 @@ use crate::server::panics::guarded;
 use crate::server::replication::replicas;
 use crate::server::state::module;
 use redis_module::raw;
+use std::ops::Range;
 
 /// One entry from the server. It gives access to the engine or to the server.
 pub type Entry<'c> = driver::Entry<'static, ServerEdge<'c>>;
@@ -31,6 +32,14 @@ pub type Run =
 pub trait Command {
     /// The description for the server.
     const DOC: &'static Doc;
+
+    /// Where its keys are among the arguments, for a command that counts them. Servers before 7.0 ask this.
+    ///
+    /// # Errors
+    /// The keys cannot be found.
+    fn keys(_args: &Args<'_>) -> Result<Range<usize>, Error> {
+        Ok(0..0)
+    }
 
     /// Runs it: parses the arguments after its name, calls the driver, and replies through the context.
     ///
@@ -70,6 +79,10 @@ pub unsafe extern "C" fn run<C: Command>(
     let context = unsafe { Context::new(ctx) };
     // SAFETY: argv and argc are the server's own.
     let args = unsafe { Args::new(&context, argv, argc) };
+    if matches!(C::DOC.keys, Keys::Counted(_)) && context.is_asked_for_keys() {
+        guarded(|| context.report_keys(C::keys(&args), &C::DOC.keys));
+        return 0;
+    }
     if C::DOC.flags.writes() && (replicas::is_replica() || module().is_loading.get()) {
         if let Err(error) = may_run(&context, C::DOC) {
             context.reply_error(error);
@@ -84,11 +97,10 @@ pub unsafe extern "C" fn run<C: Command>(
     0
 }
 
-/// Whether a command may run. On a replica, or while the server is loading, a write command runs only to report the
-/// positions of its keys. Neither a master nor an AOF sends LOCK.* commands, only effects. A command that arrives
-/// from one of them anyway was granted at a different time, under different settings, and would be granted again.
+/// Whether a write command may run on a replica, or while the server is loading. Neither a master nor an AOF sends
+/// LOCK.* commands, only effects. A command that arrives from one of them anyway was granted at a different time, under
+/// different settings, and would be granted again.
 fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
-    let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
     let refused = |source| {
         if let Some(count) = module().sinks.refused() {
             log::warning(&format!(
@@ -99,9 +111,7 @@ fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
         }
         Err(Error::Internal)
     };
-    if asks_for_keys {
-        Ok(())
-    } else if context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED) {
+    if context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED) {
         refused("the master")
     } else if context.has_flags(raw::REDISMODULE_CTX_FLAGS_LOADING) {
         refused("the AOF")

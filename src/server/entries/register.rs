@@ -48,18 +48,18 @@ impl Flags {
         }
     }
 
-    /// The names of the flags for the server; the second value is without `blocking`, for a server that does not know
-    /// it (6.2).
-    fn names(self) -> (&'static CStr, &'static CStr) {
+    /// The names of the flags for the server, first all, then without those that some servers do not know: `blocking`
+    /// (6.2), and `all-dbs` (before Valkey 9.1, where a user may be restricted to some databases).
+    fn names(self) -> &'static [&'static CStr] {
         match self.here() {
-            Self::WriteDenyOomBlocking => (c"write deny-oom blocking", c"write deny-oom"),
-            Self::WriteDenyOom => (c"write deny-oom fast", c"write deny-oom fast"),
-            Self::Write => (c"write fast", c"write fast"),
-            Self::WriteSlow => (c"write", c"write"),
-            Self::Read => (c"readonly fast", c"readonly fast"),
-            Self::ReadSlow | Self::ReadUnnamed => (c"readonly", c"readonly"),
-            Self::Admin => (c"readonly admin", c"readonly admin"),
-            Self::Help => (c"allow-loading allow-stale", c"allow-loading allow-stale"),
+            Self::WriteDenyOomBlocking => &[c"write deny-oom blocking", c"write deny-oom"],
+            Self::WriteDenyOom => &[c"write deny-oom fast"],
+            Self::Write => &[c"write fast"],
+            Self::WriteSlow => &[c"write"],
+            Self::Read => &[c"readonly fast"],
+            Self::ReadSlow | Self::ReadUnnamed => &[c"readonly"],
+            Self::Admin => &[c"readonly admin all-dbs", c"readonly admin"],
+            Self::Help => &[c"allow-loading allow-stale"],
         }
     }
 
@@ -101,9 +101,11 @@ pub fn register(context: &Context, registration: &Registration, category: Catego
         Keys::First(_) => (1, 1, 1),
         Keys::Counted(_) => (2, 2, 1),
     };
-    let (flags, fewer) = doc.flags.names();
     let create = |flags: &CStr| {
-        let asks = if matches!(doc.keys, Keys::Counted(_)) { " getkeys-api" } else { "" };
+        // Only before 7.0, which has no key specs. Later servers ask in their I/O threads, beside the main thread, and
+        // crash: they do not protect their own state.
+        let asks = matches!(doc.keys, Keys::Counted(_)) && api().set_command_info.is_none();
+        let asks = if asks { " getkeys-api" } else { "" };
         let flags = CString::new(format!("{}{asks}", flags.to_string_lossy())).unwrap_or_default();
         // SAFETY: the context comes from module load, name and flags are C strings.
         unsafe {
@@ -111,7 +113,7 @@ pub fn register(context: &Context, registration: &Registration, category: Catego
             (api().create_command)(context.as_ptr(), name, Some(run), flags, first, last, step) == OK
         }
     };
-    if !create(flags) && !create(fewer) {
+    if !doc.flags.names().iter().any(|flags| create(flags)) {
         return Err(refused("the flags"));
     }
     let Some(get_command) = api().get_command else { return Ok(()) };
@@ -144,7 +146,8 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
         sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
-    let mut key_specs: Vec<_> = key_spec(doc.keys).into_iter().chain([no_key_spec()]).collect();
+    let mut key_specs: Vec<_> =
+        [key_spec(doc.keys), routing(doc.keys), Some(no_key_spec())].into_iter().flatten().collect();
     // The lists have to outlive the server call, which copies them.
     let mut lists = Vec::new();
     let args = c_args(doc.args, &mut lists);
@@ -164,22 +167,36 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
     unsafe { set(command, &raw const info) == OK }
 }
 
+/// In a cluster, most servers find a command by the first key only: by a range, not by a number of keys.
+/// `keys/served.rs` checks the others. Permissions ignore what is marked as no key.
+fn routing(keys: Keys) -> Option<raw::RedisModuleCommandKeySpec> {
+    let Keys::Counted(access) = keys else { return None };
+    let mut spec = range_from(2);
+    spec.flags = u64::from(access.flags() | raw::REDISMODULE_CMD_KEY_NOT_KEY);
+    Some(spec)
+}
+
 /// The positions of the keys.
 fn key_spec(keys: Keys) -> Option<raw::RedisModuleCommandKeySpec> {
     let (Keys::First(access) | Keys::Counted(access)) = keys else { return None };
-    let mut spec = no_key_spec();
+    let mut spec = range_from(1);
     spec.flags = u64::from(access.flags());
-    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    spec.bs.index.pos = 1;
     if matches!(keys, Keys::Counted(_)) {
         spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
         spec.fk.keynum =
             raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
-    } else {
-        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-        spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
     }
     Some(spec)
+}
+
+/// One key at this position.
+fn range_from(position: i32) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = no_key_spec();
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index.pos = position;
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+    spec
 }
 
 /// The end of a list.

@@ -19,7 +19,7 @@ fn moves_slots(node: &Node) -> bool {
 }
 
 /// Moves a slot, and waits until the nodes report that the move is done.
-fn migrate(from: &Node, to: &Node, slot: i64) {
+pub fn migrate(from: &Node, to: &Node, slot: i64) {
     let slot = slot.to_string();
     let (valkey, ..) = from.version();
     let state = |reply: &Reply, field| reply.list()[0].field(field).text();

@@ -173,6 +173,55 @@ fn a_migrating_slot_grants_several_keys_only_together() {
     to.assert_sound();
 }
 
+/// Most servers look only at the first key of these commands. The module looks at the others, with their answers.
+#[test]
+fn a_moving_slot_serves_several_keys_only_where_all_are() {
+    let cluster = in_memory();
+    let tag = "several-moving";
+    let [a, b] = ["a", "b"].map(|name| format!("{{{tag}}}{name}"));
+    let (from, to) = (cluster.master_of(&a), cluster.other_master(&a));
+    let mut here = from.conn();
+    let own = here.int(&["LOCK.ACQUIRE", &a, "PX", "60000"]).to_string();
+    let moving = Move::begin(from, to, &a);
+    let calls = |[first, second]: [&str; 2]| {
+        [
+            vec!["LOCK.MACQUIRE", "2", first, second, "PX", "60000"],
+            vec!["LOCK.MEXTEND", "2", first, second, &own, "PX", "60000"],
+            vec!["LOCK.MRELEASE", "2", first, second, &own],
+        ]
+        .map(|call| call.into_iter().map(String::from).collect::<Vec<_>>())
+    };
+    let is_refused = |reply: &Reply| {
+        // Before 7.0 the server replies ASK.
+        ["TRYAGAIN ", "ASK "].iter().any(|code| matches!(reply, Reply::Error(text) if text.starts_with(code)))
+    };
+    let execute = |conn: &mut Conn, call: &[String]| conn.execute(&call.iter().map(String::as_str).collect::<Vec<_>>());
+    // One key is here, the other nowhere.
+    for call in [calls([&a, &b]), calls([&b, &a])].concat() {
+        let reply = execute(&mut here, &call);
+        assert!(is_refused(&reply), "{call:?}: {reply:?}");
+        let mut there = to.conn();
+        there.ok(&["ASKING"]);
+        let reply = execute(&mut there, &call);
+        assert!(is_refused(&reply), "{call:?}: {reply:?}");
+    }
+    assert!(here.int(&["LOCK.CHECK", &a, &own]) > 0);
+    // Once both are there, a client that was sent there is served.
+    here.ok(&["MIGRATE", "127.0.0.1", &to.port.to_string(), &a, "0", "10000"]);
+    let mut there = to.conn();
+    there.ok(&["ASKING"]);
+    assert!(there.int(&["LOCK.ACQUIRE", &b, "PX", "60000"]) > 0);
+    for call in [calls([&a, &b]), calls([&b, &a])].concat() {
+        assert!(is_refused(&execute(&mut here, &call)), "{call:?}");
+    }
+    there.ok(&["ASKING"]);
+    assert_eq!(there.int(&["LOCK.MRELEASE", "2", &a, &b, &own]), 1);
+    moving.migrate();
+    moving.end();
+    from.assert_sound();
+    to.assert_sound();
+}
+
 fn failover_with_several(cluster: &Turn, ways: &[&[&str]]) {
     for (n, way) in ways.iter().enumerate() {
         let tag = format!("several-failover-{n}");

@@ -112,13 +112,18 @@ fn work_around_the_limit(locks: &mut Locks, lease: &str, events: impl Fn(&mut Co
     std::thread::scope(|scope| {
         let over = SetAtEnd(&progress.is_over);
         scope.spawn(move || {
-            let (mut conn, value) = (server.conn(), "x".repeat(VALUE));
+            let mut conn = server.conn();
             while !progress.is_over.load(Ordering::SeqCst) {
-                for number in 0..200 {
-                    conn.execute(&["SET", &format!("filler:{number}"), &value]);
+                // Big values alone may leave room for locks: a big argument counts as memory until it is refused.
+                for (size, count) in [(VALUE, 200), (VALUE / 16, 100), (32, 200)] {
+                    let value = "x".repeat(size);
+                    for number in 0..count {
+                        conn.execute(&["SET", &format!("filler:{size}:{number}"), &value]);
+                    }
                 }
-                for number in 100..200 {
-                    conn.execute(&["DEL", &format!("filler:{number}")]);
+                // With what remains, memory must not be full: the server's allocator takes 20 kB for a big value.
+                for number in 50..200 {
+                    conn.execute(&["DEL", &format!("filler:{VALUE}:{number}")]);
                 }
             }
         });

@@ -14,6 +14,12 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// Those that are notified on a channel.
+    pub(super) const fn notifiable(&self) -> &BTreeSet<Ticket> {
+        let [_, notifiable, _] = &self.tickets;
+        notifiable
+    }
+
     pub(super) fn contains(&self, ticket: Ticket) -> bool {
         self.tickets.iter().any(|tickets| tickets.contains(&ticket))
     }

@@ -15,9 +15,10 @@ pub enum Ended {
 }
 
 impl<H> Queues<H> {
-    /// Cancels a channel's attempts in a key's queue. Returns their number.
+    /// Cancels a channel's attempts in a key's queue. Returns their number, without those that leave with a result.
     pub fn cancel_channel(&mut self, key: KeyName<'_>, channel: &Rc<Channel>) -> usize {
-        self.queue(key).map_or(0, |queue| self.channels.cancel(channel, queue))
+        let Some(id) = self.queue(key) else { return 0 };
+        self.by_id.get(&id).map_or(0, |queue| self.channels.cancel(channel, id, &queue.deliveries))
     }
 
     /// Called when a connection has ended, and with it its attempts that are notified on a channel.

@@ -17,7 +17,7 @@ const farewell = 100 * time.Millisecond
 var (
 	// errNoNotify: this server or this user cannot use NOTIFY, or the script has no queue for this lock.
 	errNoNotify = errors.New("no NOTIFY")
-	// errWaiting: the attempt is in the queue.
+	// errWaiting: the attempt is in the queue, or joins the script's queue once its manager has subscribed.
 	errWaiting = errors.New("WAITING")
 	// errMoved: the attempt can wait in a better way, because the module was loaded or unloaded.
 	errMoved = errors.New("moved")
@@ -33,11 +33,12 @@ var (
 // sessions). Without the module, it joins the script's queue with NOTIFY, or polls if it cannot. Each copy of the
 // request goes to the module or the script, whichever works at that moment.
 type attempt struct {
-	engine  *engine
-	request *request
-	ctx     context.Context
-	id      string
-	began   time.Duration
+	engine   *engine
+	request  *request
+	ctx      context.Context
+	id       string
+	began    time.Duration
+	watching *watching
 
 	tries       int
 	conn        *connection
@@ -47,24 +48,32 @@ type attempt struct {
 	needsConn   bool
 	mayBeQueued bool // there may be something to cancel on the server
 	wasQueued   bool
+	hasPlace    bool // in the script's queue
 	isPortable  bool // the last copy went to the script
 	mayRun      bool // the script may still run a copy whose connection was closed
 	noNotify    bool
 	asksAgain   time.Duration // how long to wait for a message, according to the last reply
 	inFlight    *abandoned    // the copy that has no reply yet, if there is one
+	hasLooked   bool
+	first       *stored // the result that was stored when the attempt began to wait; nil if it cannot be known
 }
 
-func newAttempt(ctx context.Context, e *engine, r *request) *attempt {
-	return &attempt{engine: e, request: r, ctx: ctx, id: newID(), began: e.now(), needsConn: r.needsConnection()}
+// newAttempt returns an attempt whose wait counts from when it began.
+func newAttempt(ctx context.Context, e *engine, r *request, began time.Duration) *attempt {
+	return &attempt{engine: e, request: r, ctx: ctx, id: newID(), began: began, needsConn: r.needsConnection()}
 }
 
 func newID() string { return strconv.FormatUint(rand.Uint64N(999_999_999_999_999_999)+1, 10) }
 
-// run returns the grant, or the error that the user gets.
+// run returns the grant, or the error that the user gets, or resolved.
 func (a *attempt) run() (*grant, error) {
+	a.watching = a.engine.watchAttempt(a.ctx, a.request, a.began)
 	got, err := a.whole()
 	if err != nil {
 		a.abandon(err)
+		if end, ok := as[*resolved](err); ok {
+			return nil, end
+		}
 		if _, ok := as[*Error](err); !ok && a.ctx.Err() != nil {
 			return nil, givenUp(a.ctx, a.request.name)
 		}
@@ -93,6 +102,9 @@ func (a *attempt) whole() (*grant, error) {
 		return nil, err
 	}
 	got, err := a.get()
+	if err == nil {
+		err = a.lookAgain()
+	}
 	if err == nil && (a.request.replicas > 0 || a.request.fsync) {
 		err = a.confirm()
 	}
@@ -123,9 +135,12 @@ func (a *attempt) try() (*grant, error) {
 			return got, err
 		}
 	}
-	got, err := a.ask(0, "", a.engine.timeout)
-	if got != nil || err != nil {
-		return got, err
+	// Once the attempt is queued, a copy without RESULT would miss the result.
+	if !a.wasQueued || !a.request.wantsResult {
+		got, err := a.ask(0, "", a.engine.timeout)
+		if got != nil || err != nil {
+			return got, err
+		}
 	}
 	if a.left() <= 0 {
 		if a.request.wait > 0 {
@@ -163,13 +178,13 @@ func (a *attempt) over() error {
 		return givenUp(a.ctx, a.request.name)
 	}
 	if a.engine.isClosed() {
-		return failed(ErrMisuse, a.request.name, "its Locks are closed")
+		return closedError(a.request.name)
 	}
 	return nil
 }
 
 // ask sends the request, and retries after transient errors. It returns nil and no error if the lock was not granted,
-// and errWaiting if the attempt was queued.
+// and errWaiting if the attempt was queued or cannot join the queue yet.
 func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration) (*grant, error) {
 	blocks := wait > 0 && channel == ""
 	for {
@@ -181,10 +196,22 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 			return nil, errNoNotify
 		}
 		before, sent := a.mayBeQueued, a.engine.now()
-		reply, err := a.exchange(a.request.acquire(a.id, wait, channel), timeout)
+		span, isEarly := wait, a.isPortable && channel != "" && !a.mayJoin()
+		if isEarly {
+			span = 0
+		}
+		reply, err := a.exchange(a.request.acquire(a.id, span, channel), timeout)
 		if err == nil {
 			a.tries = 0
-			return a.granted(reply, sent, wait > 0)
+			got, err := a.granted(reply, sent, span > 0)
+			if got == nil {
+				a.look()
+			}
+			if got == nil && err == nil && isEarly {
+				a.asksAgain = resendDown
+				return nil, errWaiting
+			}
+			return got, err
 		}
 		replied, isReply := as[*replyError](err)
 		if isReply && replied.isUnknownCommand() && !a.isPortable && a.engine.missModule(replied) {
@@ -398,7 +425,7 @@ func (a *attempt) leaveQueue() {
 	}
 	a.engine.cancel(a.request, a.id, true, false, a.mayRun)
 	a.id = newID()
-	a.mayBeQueued, a.wasQueued, a.mayRun = false, false, false
+	a.mayBeQueued, a.wasQueued, a.hasPlace, a.mayRun = false, false, false, false
 }
 
 // abandon leaves the queue, and releases a grant whose reply did not arrive.

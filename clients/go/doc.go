@@ -19,6 +19,9 @@
 //
 // [Locks.Once] is for cron jobs: of all the processes that call it for a tick, one runs the body.
 //
+// [Locks.SingleFlight] is for values that many callers need at the same moment: one of them computes the value, and all
+// that wait get it.
+//
 // With the redis-lock module, the server hands each lock to the next waiter. Without it, the same calls use a script,
 // which notifies the next waiter, so locks are still granted in order of arrival. [Session] needs the module, and
 // [Locks.AllOf] polls without it. Shared, Limit and AllOf need the module for keys with a brace but no hash tag.

@@ -31,6 +31,7 @@ type engine struct {
 	blocking     *blocking
 	portable     *portable
 	serverClock  *serverClock
+	flights      *flights
 	hooks        Hooks
 	log          *slog.Logger
 	mayBeScript  bool
@@ -58,6 +59,7 @@ func newEngine(client driver.Client, s *managerSettings) *engine {
 	e.blocking = &blocking{engine: e}
 	e.portable = newPortable(e)
 	e.serverClock = newServerClock(e)
+	e.flights = newFlights(e)
 	e.notifies.Store(true)
 	return e
 }
@@ -84,7 +86,7 @@ func (e *engine) admit(ctx context.Context, r *request) (*Held, error) {
 		return nil, r.err
 	}
 	if e.isClosed() {
-		return nil, failed(ErrMisuse, r.name, "its Locks are closed")
+		return nil, closedError(r.name)
 	}
 	return e.heldAgain(ctx, r)
 }
@@ -94,20 +96,24 @@ func (e *engine) acquire(ctx context.Context, r *request) (*Held, error) {
 	if err != nil || held != nil && held.hold.enterAgain() {
 		return held, err
 	}
-	return e.acquireNew(ctx, r)
+	return e.acquireNew(ctx, r, e.now())
 }
 
-func (e *engine) acquireNew(ctx context.Context, r *request) (*Held, error) {
-	attempt := newAttempt(ctx, e, r)
+// acquireNew makes an attempt whose wait counts from when it began. The error may be resolved.
+func (e *engine) acquireNew(ctx context.Context, r *request, began time.Duration) (*Held, error) {
+	attempt := newAttempt(ctx, e, r, began)
 	got, err := attempt.run()
 	if err != nil {
-		if e.hooks.Refused != nil && ctx.Err() == nil {
+		if _, hasResult := as[*resolved](err); e.hooks.Refused != nil && ctx.Err() == nil && !hasResult {
 			e.hooks.Refused(r.name, e.now()-attempt.began, err)
 		}
+		attempt.watching.hasNone(attempt.isPortable, err)
 		return nil, err
 	}
 	h := newHold(e, r, got, attempt.began)
 	held := newHeld(h)
+	h.watching = attempt.watching
+	h.watching.hasGrant(h)
 	if h.session != nil {
 		e.sessions.keep(h)
 	}
@@ -274,6 +280,7 @@ func (e *engine) lost(h *hold, lost *Error) {
 	if e.hooks.Lost != nil {
 		e.hooks.Lost(h.request.name, e.now()-h.granted, lost)
 	}
+	h.watching.ended(EndLost, lost)
 	if h.request.onLost != nil {
 		h.request.onLost(lost)
 	}
@@ -322,7 +329,7 @@ func (e *engine) missed(h *hold, err error) bool {
 }
 
 func (e *engine) census() map[string]int {
-	counts := map[string]int{"connections": len(e.connections.turns)}
+	counts := map[string]int{"connections": len(e.connections.turns), "slots": 0, "queue": 0, "blocking": 0, "owed": 0}
 	e.connections.mu.Lock()
 	counts["idle"] = len(e.connections.idle) // each has a goroutine, and is kept for the next wait
 	e.connections.mu.Unlock()
@@ -338,6 +345,7 @@ func (e *engine) census() map[string]int {
 	counts["waiting"] = len(e.subscription.byID)
 	e.subscription.mu.Unlock()
 	counts["sessions"] = e.sessions.count()
+	counts["flights"] = e.flights.count()
 	e.blocking.mu.Lock()
 	if e.blocking.isTaken {
 		counts["blocking"] = 1

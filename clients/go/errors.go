@@ -86,6 +86,8 @@ func failed(kind error, key, reason string) *Error {
 	return &Error{Key: key, Kind: kind, Reason: reason}
 }
 
+func closedError(key string) *Error { return failed(ErrMisuse, key, "its Locks are closed") }
+
 // givenUp is the error of an attempt whose context is done.
 func givenUp(ctx context.Context, key string) *Error {
 	cause := context.Cause(ctx)

@@ -31,10 +31,14 @@ func (a *attempt) granted(reply any, sent time.Duration, waits bool) (*grant, er
 		got.token = reply
 	case []any:
 		if len(reply) == 2 && text(reply[0]) == "WAITING" {
-			a.wasQueued = true
+			a.wasQueued, a.hasPlace = true, true
 			again, _ := reply[1].(int64)
 			a.asksAgain = time.Duration(again) * time.Millisecond
 			return nil, errWaiting
+		}
+		if len(reply) == 1 && a.request.wantsResult {
+			a.mayBeQueued = false
+			return nil, &resolved{value: []byte(text(reply[0]))}
 		}
 		if len(reply) == 4 {
 			got.token, _ = reply[0].(int64)

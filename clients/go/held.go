@@ -193,7 +193,7 @@ func (e *engine) heldAgain(ctx context.Context, r *request) (*Held, error) {
 		if hold.engine != e || !hold.request.sharesKey(r) || hold.check() != nil {
 			continue
 		}
-		if r.reentrant && !hold.isTick && hold.request.isSameLock(r) {
+		if r.reentrant && !hold.isUnshared && hold.request.isSameLock(r) {
 			if ctx.Err() != nil {
 				return nil, givenUp(ctx, r.name)
 			}

@@ -12,12 +12,13 @@ import (
 type hold struct {
 	engine         *engine
 	request        *request
+	watching       *watching
 	token          int64
 	predecessor    *Predecessor
 	began, granted time.Duration
 	requested      time.Duration // when the granted request was sent
 	session        *session
-	isTick         bool // of [Once]: nobody gets it again
+	isUnshared     bool // of [Once] or [SingleFlight]: nobody gets it again
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 
@@ -35,6 +36,8 @@ type hold struct {
 	failedAt   time.Duration // when an EXTEND last failed: the server may still run it for lateCopy
 	idle       chan struct{} // closed once no EXTEND is in flight; nil if nobody waits for that
 	lossReason *Error
+	result     []byte        // passed on to the waiters on release; nil: no result
+	storedBy   time.Duration // the result is not stored later: somebody else may have the lock
 
 	entry uint64 // the number of its newest entry; guarded by the timer
 }
@@ -226,8 +229,11 @@ func (h *hold) end() (isFirst, wasLost, isGone bool) {
 func (h *hold) drop() {
 	h.mu.Lock()
 	h.isDropped = true
-	isEnded := h.isEnded
+	isEnded, isLost := h.isEnded, h.lossReason != nil
 	h.mu.Unlock()
+	if !isEnded && !isLost {
+		h.watching.ended(EndExpired, nil)
+	}
 	if !isEnded {
 		h.engine.timer.forget()
 		h.engine.endSession(h)
@@ -249,6 +255,17 @@ func (h *hold) needsRenewal() (goesOn, renews bool, lostAt time.Duration) {
 	renews = mayRenew && !h.isRenewing && at >= h.renewAt()
 	h.isRenewing = h.isRenewing || renews
 	return true, renews, h.lostAt()
+}
+
+// setResult sets what those that wait get when the lock is released.
+func (h *hold) setResult(value []byte) {
+	isHeld := h.check() == nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.result = value
+	if isHeld {
+		h.storedBy = h.lostAt()
+	}
 }
 
 func releasedError(key string) *Error { return failed(ErrLost, key, "it was released") }

@@ -66,6 +66,16 @@ func (l *Locks) Once(key string, period time.Duration, options ...OnceOption) *O
 	return newOnce(l.engine, key, period, options)
 }
 
+// SingleFlight describes a value that many callers, in any process, need at the same moment, such as a cache entry that
+// has expired: one of them computes it, and all that wait for it get the same bytes.
+//
+// If the process that computes dies, the next one computes as soon as the lease has expired. The options are [Wait] (at
+// least 1 ms; the default is 60 seconds), [Owner], [NoOwner], [MaxHold] and [OnLost]. With any other option, Do fails
+// with [ErrArgument].
+func (l *Locks) SingleFlight(key string, lease time.Duration, options ...Option) *SingleFlight {
+	return newSingleFlight(l.engine, key, lease, options)
+}
+
 // Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. It does not
 // wait.
 func (l *Locks) Recover(key string, lease time.Duration, options ...Option) *Lock {
@@ -146,7 +156,7 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	if held != nil {
 		return held.doAgain(ctx, work)
 	}
-	if held, err = l.engine.acquireNew(ctx, l.request); err != nil {
+	if held, err = l.engine.acquireNew(ctx, l.request, l.engine.now()); err != nil {
 		return err
 	}
 	return held.do(ctx, work, held.leave)

@@ -174,7 +174,7 @@ func (o *Once) held(ctx context.Context, held *Held, clock estimate) (*HeldOnce,
 	if ctx.Err() != nil {
 		return nil, givenUp(ctx, h.request.name)
 	}
-	h.isTick = true
+	h.isUnshared = true
 	return &HeldOnce{Held: held, run: run}, nil
 }
 

@@ -1,6 +1,7 @@
 package serverlock
 
 import (
+	"context"
 	"log/slog"
 	"math"
 	"time"
@@ -110,6 +111,9 @@ type Hooks struct {
 	Refused  func(key string, waited time.Duration, err error)
 	Lost     func(key string, held time.Duration, err error)
 	Released func(key string, held time.Duration, inTime bool)
+	// Began is called by the goroutine that asks for a lock, with the context of the call, before anything is sent. The
+	// [Watch] that it returns follows this attempt and its hold.
+	Began func(ctx context.Context, keys []string) Watch
 }
 
 // A ManagerOption is an option for [New].

@@ -26,35 +26,7 @@ var version = fmt.Sprintf("v0.1.0-test.%d", time.Now().UnixNano())
 func publish(t *testing.T) string {
 	t.Helper()
 	proxy := filepath.Join(t.TempDir(), "proxy")
-	folder := filepath.Join(proxy, path, "@v")
-	must(t, os.MkdirAll(folder, 0o755))
-	var packed bytes.Buffer
-	files := zip.NewWriter(&packed)
-	names := map[string]bool{}
-	must(t, filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			_, noModule := os.Stat(filepath.Join(name, "go.mod"))
-			if name != "." && noModule == nil {
-				return fs.SkipDir // a separate module
-			}
-			return nil
-		}
-		names[name] = true
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		file, err := files.Create(path + "@" + version + "/" + name)
-		if err != nil {
-			return err
-		}
-		_, err = file.Write(content)
-		return err
-	}))
-	must(t, files.Close())
+	names := add(t, proxy, path, ".", func(mod string) string { return mod })
 	for _, name := range []string{
 		"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go",
 		"redislock/redislock.go", "locktest/locktest.go",
@@ -64,23 +36,66 @@ func publish(t *testing.T) string {
 		}
 	}
 	for name := range names {
-		if strings.HasPrefix(name, "suite/") {
+		if strings.HasPrefix(name, "suite/") || strings.HasPrefix(name, "opentelemetry/") {
 			t.Errorf("%s is in the module", name)
 		}
 	}
-	mod, err := os.ReadFile("go.mod")
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(folder, version+".zip"), packed.Bytes(), 0o644))
-	must(t, os.WriteFile(filepath.Join(folder, version+".mod"), mod, 0o644))
-	must(t, os.WriteFile(filepath.Join(folder, version+".info"), []byte(`{"Version":"`+version+`"}`), 0o644))
-	must(t, os.WriteFile(filepath.Join(folder, "list"), []byte(version+"\n"), 0o644))
 	t.Cleanup(func() {
 		cache := strings.TrimSpace(newProject(t, proxy, "empty.test").run("env", "GOMODCACHE"))
-		for _, name := range []string{path + "@" + version, filepath.Join("cache", "download", path)} {
+		download := filepath.Join("cache", "download", path)
+		for _, name := range []string{path + "@" + version, path + "/opentelemetry@" + version, download} {
 			must(t, os.RemoveAll(filepath.Join(cache, name)))
 		}
 	})
 	return proxy
+}
+
+// add puts the module in a folder into the proxy, with its go.mod edited, and returns the names of its files.
+func add(t *testing.T, proxy, module, root string, edit func(string) string) map[string]bool {
+	t.Helper()
+	folder := filepath.Join(proxy, module, "@v")
+	must(t, os.MkdirAll(folder, 0o755))
+	source, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	must(t, err)
+	mod := []byte(edit(string(source)))
+	var packed bytes.Buffer
+	files := zip.NewWriter(&packed)
+	names := map[string]bool{}
+	must(t, filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			_, noModule := os.Stat(filepath.Join(file, "go.mod"))
+			if file != root && noModule == nil {
+				return fs.SkipDir // a separate module
+			}
+			return nil
+		}
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		names[name] = true
+		content := mod
+		if name != "go.mod" {
+			if content, err = os.ReadFile(file); err != nil {
+				return err
+			}
+		}
+		target, err := files.Create(module + "@" + version + "/" + name)
+		if err != nil {
+			return err
+		}
+		_, err = target.Write(content)
+		return err
+	}))
+	must(t, files.Close())
+	must(t, os.WriteFile(filepath.Join(folder, version+".zip"), packed.Bytes(), 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, version+".mod"), mod, 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, version+".info"), []byte(`{"Version":"`+version+`"}`), 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, "list"), []byte(version+"\n"), 0o644))
+	return names
 }
 
 // project is a Go module with nothing but serverlock, which comes from the proxy.
@@ -132,7 +147,7 @@ func TestTheReadmeExamplesRunInAnEmptyProject(t *testing.T) {
 		name, own, other string
 		says             []string // one for each example
 	}{
-		{"goredis", "go-redis", "gomodule", []string{"working, token 1", "after a crash: false\nran\n"}},
+		{"goredis", "go-redis", "gomodule", []string{"working, token 1", "after a crash: false\nran\n", "42 pages, token 1"}},
 		{"redigo", "gomodule", "go-redis", []string{"held to the end: true"}},
 	}
 	proxy := publish(t)
@@ -182,6 +197,37 @@ func TestTheReadmeExamplesRunInAnEmptyProject(t *testing.T) {
 	if len(blocks) != count {
 		t.Errorf("%d of the README's %d examples ran", count, len(blocks))
 	}
+}
+
+const traced = `package main
+
+import (
+	"example.com/serverlock"
+	"example.com/serverlock/goredis"
+	"example.com/serverlock/opentelemetry"
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	_ = serverlock.New(goredis.New(client), serverlock.WithHooks(opentelemetry.Hooks()))
+}
+`
+
+// A user's build ignores the replace line of the module for OpenTelemetry, and takes the version that it requires.
+func TestTheModuleForOpenTelemetryBuildsInAnEmptyProject(t *testing.T) {
+	proxy := publish(t)
+	required := regexp.MustCompile(`(?m)^(\t` + path + ` )v[1-9]\S*$`)
+	add(t, proxy, path+"/opentelemetry", "opentelemetry", func(mod string) string {
+		if !required.MatchString(mod) {
+			t.Fatalf("it requires a version that is never released:\n%s", mod)
+		}
+		return required.ReplaceAllString(mod, "${1}"+version)
+	})
+	p := newProject(t, proxy, "traced.test")
+	p.write("main.go", traced)
+	p.run("get", path+"/opentelemetry@"+version, path+"/goredis")
+	p.run("vet", ".")
 }
 
 // runExample runs the repository's example, with one step of work.

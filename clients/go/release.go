@@ -34,15 +34,22 @@ func (e *engine) leave(h *hold, settle func(wasLost bool) (wasHeld bool, err err
 	if e.hooks.Released != nil {
 		e.hooks.Released(h.request.name, e.now()-h.granted, wasHeld)
 	}
+	lost := h.lost()
+	if !wasHeld && lost == nil {
+		lost = failed(ErrLost, h.request.name, "lost: its grant had ended before it was released")
+	}
+	if wasHeld {
+		h.watching.ended(EndReleased, nil)
+	} else {
+		h.watching.ended(EndLost, lost)
+	}
 	switch {
 	case err != nil:
 		return err
 	case wasHeld:
 		return nil
-	case wasLost:
-		return h.lost()
 	}
-	return failed(ErrLost, h.request.name, "lost: its grant had ended before it was released")
+	return lost
 }
 
 // releaseNow retries for at most one call's time-out; after that, the release continues in the background until the
@@ -53,7 +60,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 	h.mu.Unlock()
 	end := min(e.now()+e.timeout, lostAt)
 	for tries := 1; ; tries++ {
-		reply, err := e.sendOnce(ctx, h, h.request.release(h.token), e.timeout)
+		reply, err := e.sendRelease(ctx, h)
 		switch {
 		case err == nil && h.request.wasHeld(reply):
 			return true, nil
@@ -76,7 +83,9 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 
 // giveUp releases a lock in the background.
 func (e *engine) giveUp(h *hold) {
-	h.end()
+	if _, wasLost, _ := h.end(); !wasLost {
+		h.watching.ended(EndReleased, nil)
+	}
 	e.timer.forget()
 	h.mu.Lock()
 	leaseEnds := h.sent + h.lease
@@ -85,9 +94,26 @@ func (e *engine) giveUp(h *hold) {
 }
 
 func (e *engine) settleRelease(ctx context.Context, h *hold) error {
-	_, err := e.sendOnce(ctx, h, h.request.release(h.token), e.timeout)
+	_, err := e.sendRelease(ctx, h)
 	e.missed(h, err)
 	return err
+}
+
+// sendRelease sends one RELEASE, with the holder's result if there is one. If the server refuses the result, which may
+// be too long, the lock is released without it.
+func (e *engine) sendRelease(ctx context.Context, h *hold) (any, error) {
+	h.mu.Lock()
+	result, isPortable, isLate := h.result, h.isPortable, e.now() >= h.storedBy
+	h.mu.Unlock()
+	if result != nil && isPortable && !isLate {
+		e.store(ctx, h, result)
+	}
+	reply, err := e.sendOnce(ctx, h, h.request.releaseWith(h.token, result), e.timeout)
+	if refusal, ok := as[*replyError](err); ok && result != nil && refusal.code == "ERR" && !refusal.isUnknownCommand() {
+		h.setResult(nil)
+		return e.sendOnce(ctx, h, h.request.release(h.token), e.timeout)
+	}
+	return reply, err
 }
 
 func (e *engine) warnOfRelease(h *hold, err error) {

@@ -35,7 +35,9 @@ type request struct {
 	form  form
 	kind  []any // SHARED, or LIMIT n
 	err   error // a bad argument
-	tail  []any // the words after the ID
+	// A holder's result ends the attempt too: see [SingleFlight].
+	wantsResult bool
+	tail        []any // the words after the ID
 
 	naming     sync.Once
 	queueNames []string
@@ -172,12 +174,17 @@ func (r *request) queues() []string {
 var hashTag = regexp.MustCompile(`^[^{]*\{[^}]+\}`)
 
 // queueOf returns the name of a key's queue, in the same slot. A key with a brace but without a hash tag has none.
-func queueOf(key string) string {
+func queueOf(key string) string { return beside(key, ":queue") }
+
+// resultOf returns the name of the key with the result of a key's last holder, likewise.
+func resultOf(key string) string { return beside(key, ":result") }
+
+func beside(key, what string) string {
 	switch {
 	case !strings.ContainsAny(key, "{}"):
-		return key + ":queue:{" + key + "}"
+		return key + what + ":{" + key + "}"
 	case hashTag.MatchString(key):
-		return key + ":queue"
+		return key + what
 	}
 	return ""
 }
@@ -190,12 +197,13 @@ type call struct {
 	keys    []string
 	args    []any
 	waits   []any // WAIT and NOTIFY
+	results []any // RESULT, which only the module takes
 	isAlone bool  // the script is called without the queue
 }
 
 // words returns the command's words.
 func (c *call) words() []any {
-	words := make([]any, 0, len(c.keys)+len(c.args)+len(c.waits)+2)
+	words := make([]any, 0, len(c.keys)+len(c.args)+len(c.waits)+len(c.results)+2)
 	words = append(words, c.command)
 	if strings.HasPrefix(c.command, "LOCK.M") {
 		words = append(words, int64(len(c.keys)))
@@ -203,7 +211,7 @@ func (c *call) words() []any {
 	for _, key := range c.keys {
 		words = append(words, key)
 	}
-	return append(append(words, c.args...), c.waits...)
+	return append(append(append(words, c.args...), c.waits...), c.results...)
 }
 
 func (c *call) key() string { return c.keys[0] }
@@ -226,6 +234,9 @@ func (r *request) acquire(id string, wait time.Duration, channel string) *call {
 	} else if wait > 0 {
 		c.waits = []any{"WAIT", milliseconds(min(wait, tenYears))}
 	}
+	if wait > 0 && r.wantsResult {
+		c.results = []any{"RESULT"}
+	}
 	return c
 }
 
@@ -234,6 +245,15 @@ func (r *request) extend(token int64, lease time.Duration) *call {
 }
 
 func (r *request) release(token int64) *call { return r.whole("LOCK.RELEASE", "LOCK.MRELEASE", token) }
+
+// releaseWith passes a result on to those that wait for it, unless it is nil.
+func (r *request) releaseWith(token int64, result []byte) *call {
+	c := r.release(token)
+	if result != nil {
+		c.results = []any{"RESULT", result}
+	}
+	return c
+}
 
 // check asks about one of the keys.
 func (r *request) check(number int, token int64) *call {

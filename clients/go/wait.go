@@ -55,6 +55,13 @@ func (a *attempt) byNotify() (*grant, error) {
 	}
 }
 
+// mayJoin reports whether the attempt can ask the script with NOTIFY now. A release removes attempts whose channel has
+// no subscriber from the script's queue.
+func (a *attempt) mayJoin() bool {
+	isUp, _ := a.engine.subscription.state()
+	return isUp || a.hasPlace
+}
+
 // awaitMessage waits until the request should be resent. It returns the message that prompted it, if there is one.
 func (a *attempt) awaitMessage(update *updates) (string, error) {
 	asked := a.engine.now()

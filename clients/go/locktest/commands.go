@@ -40,7 +40,7 @@ func (s *Server) command(c *conn, sent []any) (any, error) {
 	case "LOCK.EXTEND", "LOCK.MEXTEND":
 		return s.extend(keys, number(rest[0]), time.Duration(number(rest[2]))*time.Millisecond)
 	case "LOCK.RELEASE":
-		return s.release(keys[0], number(rest[0])), nil
+		return s.releaseWith(keys[0], number(rest[0]), rest[1:])
 	case "LOCK.MRELEASE":
 		count := int64(0)
 		for _, key := range keys {
@@ -104,10 +104,20 @@ func requestOf(keys, words []string) (*request, error) {
 		case "DETAILS":
 			r.wantsDetails = true
 			continue
+		case "RESULT":
+			r.wantsResult = true
+			continue
 		default:
 			return nil, driver.ReplyError("ERR syntax error: locktest does not have " + words[at])
 		}
 		at++
+	}
+	switch {
+	case !r.wantsResult:
+	case r.wait == 0:
+		return nil, driver.ReplyError("ERR syntax error: RESULT needs WAIT")
+	case r.most > 0 || r.isSession:
+		return nil, driver.ReplyError("ERR syntax error: RESULT excludes SHARED, LIMIT and SESSION")
 	}
 	return r, nil
 }

@@ -15,6 +15,7 @@ type request struct {
 	most         int    // at most this many holders; 0: alone
 	isSession    bool
 	wantsDetails bool
+	wantsResult  bool
 	isRecovery   bool
 }
 

@@ -11,8 +11,8 @@
 // a release, or [Clock.Advance], ends its wait. Only the deadlines of contexts are real time.
 //
 // The server keeps the rules of the redis-lock module: the queue, shared and limited locks, several keys, sessions,
-// fencing tokens, Recover, Once and leaders. It does not detect deadlocks. Replicas, Fsync and Held.Fenced fail with
-// [serverlock.ErrUnavailable].
+// fencing tokens, Recover, Once, SingleFlight and leaders. It does not detect deadlocks. Replicas, Fsync and
+// Held.Fenced fail with [serverlock.ErrUnavailable].
 package locktest
 
 import (
@@ -46,6 +46,7 @@ type Server struct {
 	locks     map[string]*lock
 	attempts  map[string]*waiter       // by ID: those in a queue
 	cancelled map[string]time.Duration // IDs, and when they were cancelled
+	results   map[string]result        // by ID of the attempt
 	refusals  map[string]driver.ReplyError
 	channels  map[string]map[*conn]struct{}
 	lastToken int64
@@ -57,6 +58,7 @@ type Server struct {
 func NewServer() *Server {
 	return &Server{
 		Clock: newClock(), locks: map[string]*lock{}, attempts: map[string]*waiter{}, cancelled: map[string]time.Duration{},
+		results:  map[string]result{},
 		refusals: map[string]driver.ReplyError{}, channels: map[string]map[*conn]struct{}{},
 	}
 }

@@ -27,6 +27,9 @@ func (s *Server) acquire(c *conn, r *request) (any, error) {
 	if cancelled, ok := s.cancelled[r.id]; ok && now < cancelled+placeTime {
 		return nil, nil
 	}
+	if reply, isGiven := s.resultFor(r); isGiven {
+		return reply, nil
+	}
 	if own := s.heldBy(r); own != nil {
 		return s.again(c, r, own), nil
 	}

@@ -74,6 +74,10 @@ func isBusy(state string, frames []byte) bool {
 			return true
 		}
 	}
+	// Whoever starts a garbage collection waits for the list of goroutines to be complete, and then continues.
+	if strings.HasPrefix(state, "semacquire") && !bytes.HasPrefix(frames, []byte("sync.runtime_Semacquire")) {
+		return true
+	}
 	// The engine makes short system calls, for example when it logs.
 	return strings.HasPrefix(state, "syscall") && bytes.Contains(frames, engine)
 }

@@ -79,7 +79,7 @@ func main() {
 	}
 	player := newPlayer(library)
 	can := append([]string{"tls", "unix", "cancel", "stop", "background", "pooled", "session", "leader", "drop",
-		"storm", "census", "refusals", "scopes", "moves", "few_threads", "half_open", "queue", "once",
+		"storm", "census", "refusals", "scopes", "moves", "few_threads", "half_open", "queue", "once", "single_flight",
 		"reentrant", "deadlock", "default_owner", "recover_free", "memory"}, library.can...)
 	say(fields{"event": "ready", "language": "go", "client": os.Args[1], "version": version(library.path), "can": can,
 		"storms": []string{"cancel", "deadline"}})

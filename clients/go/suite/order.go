@@ -50,6 +50,8 @@ type order struct {
 	LostTakes float64           `json:"lost_takes_ms"`
 	Stays     bool              `json:"stays"`
 	Worker    string            `json:"worker"`
+	Value     json.RawMessage   `json:"value"`
+	Flight    bool              `json:"single_flight"`
 	Means     string            `json:"means"`
 	Attempts  int               `json:"attempts"`
 	AtOnce    int               `json:"at_once"`
@@ -82,19 +84,24 @@ func span(raw json.RawMessage) (time.Duration, error) {
 	return time.Duration(*ms * float64(time.Millisecond)), nil
 }
 
-func keyOf(raw json.RawMessage) (string, error) {
-	var key *string
-	if err := json.Unmarshal(raw, &key); err == nil && key != nil {
-		return *key, nil
+// bytesOf reads bytes, which are text or hex digits.
+func bytesOf(raw json.RawMessage, what string) ([]byte, error) {
+	var text *string
+	if err := json.Unmarshal(raw, &text); err == nil && text != nil {
+		return []byte(*text), nil
 	}
 	var packed struct {
 		Hex *string `json:"hex"`
 	}
 	if err := json.Unmarshal(raw, &packed); err != nil || packed.Hex == nil {
-		return "", cannot("a key that is " + string(raw))
+		return nil, cannot("a " + what + " that is " + string(raw))
 	}
-	bytes, err := hex.DecodeString(*packed.Hex)
-	return string(bytes), err
+	return hex.DecodeString(*packed.Hex)
+}
+
+func keyOf(raw json.RawMessage) (string, error) {
+	key, err := bytesOf(raw, "key")
+	return string(key), err
 }
 
 func (o *order) options() ([]serverlock.Option, error) {

@@ -106,6 +106,8 @@ func (p *player) play(ctx context.Context, o *order) (fields, error) {
 		return nil, p.scope(ctx, o)
 	case "once":
 		return p.once(ctx, o)
+	case "single_flight":
+		return p.singleFlight(ctx, o)
 	case "cancel":
 		if cancel := get(p, p.pending, o.Of); cancel != nil {
 			cancel()

@@ -27,13 +27,13 @@ func (p *player) storm(ctx context.Context, o *order) (fields, error) {
 		}
 		options = append(options, serverlock.Wait(wait))
 	}
-	var all []*serverlock.Lock
+	var all []func(ctx context.Context) error
 	for _, raw := range o.Among {
 		key, err := keyOf(raw)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, get(p, p.locks, o.Manager).Lock(key, lease, options...))
+		all = append(all, stormer(get(p, p.locks, o.Manager), o.Flight, key, lease, options))
 	}
 	var mu sync.Mutex
 	tally, failed, left := map[string]int{"granted": 0, "cancelled": 0, "refused": 0}, []string{}, o.Attempts
@@ -50,7 +50,7 @@ func (p *player) storm(ctx context.Context, o *order) (fields, error) {
 			defer attempts.Done()
 			for next() {
 				ctx, cancel := cancelled(ctx, o)
-				err := all[rand.IntN(len(all))].Do(ctx, func(context.Context) error { return nil })
+				err := all[rand.IntN(len(all))](ctx)
 				cancel()
 				mu.Lock()
 				switch kind := codeOf(err); kind {
@@ -70,6 +70,21 @@ func (p *player) storm(ctx context.Context, o *order) (fields, error) {
 		"granted": tally["granted"], "cancelled": tally["cancelled"], "refused": tally["refused"],
 		"failed": failed[:min(len(failed), 10)],
 	}, nil
+}
+
+// stormer returns a function that makes one attempt.
+func stormer(
+	locks *serverlock.Locks, isFlight bool, key string, lease time.Duration, options []serverlock.Option,
+) func(ctx context.Context) error {
+	if !isFlight {
+		lock := locks.Lock(key, lease, options...)
+		return func(ctx context.Context) error { return lock.Do(ctx, func(context.Context) error { return nil }) }
+	}
+	asked := locks.SingleFlight(key, lease, options...)
+	return func(ctx context.Context) error {
+		_, err := asked.Do(ctx, func(context.Context) ([]byte, error) { return []byte("value"), nil })
+		return err
+	}
 }
 
 // cancelled returns a context that is done at a random moment, usually an early one.

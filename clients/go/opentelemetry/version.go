@@ -1,0 +1,4 @@
+package opentelemetry
+
+// Version is the version of the package.
+const Version = "1.0.0"

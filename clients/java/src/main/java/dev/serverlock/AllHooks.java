@@ -83,6 +83,12 @@ record AllHooks(List<Hooks> all) implements Hooks {
         }
 
         @Override
+        public void result(String command, Duration waited) {
+            each(all, watch -> watch.result(command, waited));
+            throwEarly();
+        }
+
+        @Override
         public void ended(End end, Duration held, LockLostException why) {
             each(all, watch -> watch.ended(end, held, why));
         }

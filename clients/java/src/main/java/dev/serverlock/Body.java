@@ -2,6 +2,7 @@ package dev.serverlock;
 
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.hold.Scopes;
+import dev.serverlock.internal.wire.Errors;
 
 /** Work under a lock, in one thread. A loss interrupts only the work. */
 final class Body {
@@ -32,7 +33,7 @@ final class Body {
         T result = run(held, work);
         LockLostException lost = held.hold().lost();
         if (lost != null) {
-            throw new LockLostException(held.key(), Hold.reason(lost), lost);
+            throw new LockLostException(held.key(), Errors.reason(lost), lost);
         }
         return result;
     }
@@ -62,7 +63,7 @@ final class Body {
         } catch (Exception error) {
             LockLostException lost = held.hold().lost();
             if (error instanceof InterruptedException && hasInterrupted() && lost != null) {
-                LockLostException why = new LockLostException(held.key(), Hold.reason(lost), error);
+                LockLostException why = new LockLostException(held.key(), Errors.reason(lost), error);
                 throw why;
             }
             throw error;

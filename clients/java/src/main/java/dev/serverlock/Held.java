@@ -5,6 +5,7 @@ import dev.serverlock.internal.Losing;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.wire.Errors;
 import dev.serverlock.internal.wire.Words;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
@@ -25,7 +26,7 @@ import java.util.function.BooleanSupplier;
  * }
  * }</pre>
  */
-public sealed class Held implements AutoCloseable permits HeldOnce {
+public sealed class Held implements AutoCloseable permits HeldOnce, HeldFlight {
     private static final Cleaner CLEANER = Cleaner.create();
 
     static {
@@ -215,8 +216,7 @@ public sealed class Held implements AutoCloseable permits HeldOnce {
         }
         if (!wasHeld) {
             // One for each call: an exception cannot be added to itself as a suppressed one.
-            String why = lost == null ? "lost: its grant had ended before it was released" : Hold.reason(lost);
-            throw new LockLostException(key(), why, lost);
+            throw Errors.releasedLate(key(), lost);
         }
     }
 

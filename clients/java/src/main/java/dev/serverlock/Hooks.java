@@ -54,7 +54,7 @@ public interface Hooks {
 
     /**
      * Follows one attempt and the lock that it gets. It hears of {@code granted} and then, once, of {@code ended}; or
-     * of {@code failed} alone. Its methods must not block. By default they do nothing.
+     * of {@code failed} or {@code result} alone. Its methods must not block. By default they do nothing.
      */
     interface Watch {
         /**
@@ -77,6 +77,15 @@ public interface Hooks {
         default void failed(String command, Duration waited, Exception why) {}
 
         /**
+         * The attempt of a {@link SingleFlight} got another holder's result in place of the lock. The other hooks are
+         * not called for it.
+         *
+         * @param command the command that asked for the lock, or the function of the script
+         * @param waited the time from the call to the result
+         */
+        default void result(String command, Duration waited) {}
+
+        /**
          * The lock is no longer held.
          *
          * @param end how it ended
@@ -90,9 +99,9 @@ public interface Hooks {
     enum End {
         /** It was released in time. */
         RELEASED,
-        /** It was lost, and its holder was notified. */
+        /** It was lost, or its release found that the grant had ended before. */
         LOST,
-        /** Its release found that it had ended before, or it was never released. */
+        /** The application forgot it without a release, so the lease is no longer renewed. */
         EXPIRED
     }
 

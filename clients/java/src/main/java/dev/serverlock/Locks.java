@@ -137,6 +137,18 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
+     * A value that many callers need at the same moment, such as a cache entry that has expired: one of them computes
+     * it, and all that wait get it.
+     *
+     * @param key the key
+     * @param lease how soon another caller computes if the process that computes crashes; it is renewed meanwhile
+     * @return what computes the value
+     */
+    public SingleFlight singleFlight(String key, Duration lease) {
+        return SingleFlight.of(engine, new Request(List.of(bytes(key)), lease, Request.Form.ONE, false, null));
+    }
+
+    /**
      * A campaign for a key, which {@link Leader#start} begins.
      *
      * @param key the key

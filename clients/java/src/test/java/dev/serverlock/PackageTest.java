@@ -116,7 +116,7 @@ class PackageTest {
         while (found.find()) {
             blocks.add(found.group(1));
         }
-        assertEquals(5, blocks.size());
+        assertEquals(6, blocks.size());
         return blocks;
     }
 
@@ -147,8 +147,15 @@ class PackageTest {
     }
 
     @Test
+    void theExampleThatComputesAValueRunsInAnEmptyProject() throws Exception {
+        String output = play(readme().get(3), JEDIS);
+        assertTrue(output.contains("computing, token 1") && output.contains("42 pages"), output);
+        assertTrue(server.isFree("report"));
+    }
+
+    @Test
     void theExampleWithReactorRunsInAnEmptyProject() throws Exception {
-        String output = play(readme().get(3), LETTUCE);
+        String output = play(readme().get(4), LETTUCE);
         assertTrue(output.contains("working, token"), output);
         assertTrue(server.isFree("orders"));
     }
@@ -156,7 +163,7 @@ class PackageTest {
     @Test
     void theExampleOfATestIsOneOfTheseTests() throws Exception {
         String test = Files.readString(Path.of("src/test/java/readme/ReportTest.java"));
-        assertEquals(test, "package readme;\n\n" + readme().get(4));
+        assertEquals(test, "package readme;\n\n" + readme().get(5));
     }
 
     @Test

@@ -6,16 +6,23 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.AsyncNode;
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.Connection;
-import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ReplyException;
+import dev.serverlock.spi.Server;
 import dev.serverlock.spi.ServerException;
 import dev.serverlock.spi.WatchedConnection;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
@@ -29,8 +36,7 @@ class PortableTest {
     private static final ReplyException MOVES = new ReplyException("TRYAGAIN Multiple keys request");
 
     private final Fake fake = new Fake();
-    private final Locks locks =
-            Locks.builder(key -> fake).warnWithoutModule(false).build();
+    private final Locks locks = Locks.builder(fake).warnWithoutModule(false).build();
 
     @AfterEach
     void close() {
@@ -38,14 +44,38 @@ class PortableTest {
     }
 
     /** Has no module, and replies to each of the script's functions as the test demands. */
-    private static final class Fake implements Node {
+    private static final class Fake implements Server, AsyncNode {
         /** Function, number of keys, and all arguments that follow the keys. */
-        private record Script(String function, int keys, String args) {}
+        private record Script(String function, int keys, String args) {
+            boolean notifies() {
+                return args.contains("NOTIFY");
+            }
+        }
 
         private final List<Script> scripts = new CopyOnWriteArrayList<>();
         private volatile BiFunction<String, Integer, Object> answer =
                 (function, keys) -> function.startsWith("lock_acquire") ? 12L : 1L;
         private volatile boolean mayNotSubscribe;
+        /** How many more times the module replies that the lock is taken. Then it is unloaded. */
+        private final AtomicInteger moduleReplies = new AtomicInteger();
+        /** Completes when SUBSCRIBE gets its reply. */
+        private volatile CompletableFuture<Void> subscribed = CompletableFuture.completedFuture(null);
+
+        @Override
+        public AsyncNode node(byte[] key) {
+            return this;
+        }
+
+        @Override
+        public boolean isAsync() {
+            return true;
+        }
+
+        @Override
+        public CompletableFuture<Void> send(List<Call> calls, Duration timeout) {
+            exchange(calls, timeout);
+            return CompletableFuture.completedFuture(null);
+        }
 
         @Override
         public void exchange(List<Call> calls, Duration timeout) {
@@ -60,6 +90,10 @@ class PortableTest {
 
         private Object reply(byte[][] words) {
             String name = Words.text(words[0]);
+            if (name.equals("LOCK.ACQUIRE") && moduleReplies.getAndUpdate(left -> Math.max(0, left - 1)) > 0) {
+                boolean notifies = Arrays.stream(words).map(Words::text).anyMatch("NOTIFY"::equals);
+                return notifies ? Words.bytes("WAITING") : null;
+            }
             if (name.startsWith("LOCK.")) {
                 throw new ReplyException("ERR unknown command '" + name + "'");
             }
@@ -80,6 +114,11 @@ class PortableTest {
             return reply;
         }
 
+        /** Whether the newest script names the channel, and so joins the queue. */
+        boolean lastNotifies() {
+            return scripts.get(scripts.size() - 1).notifies();
+        }
+
         /** The numbers of keys passed to a function. */
         List<Integer> keysOf(String function) {
             return scripts.stream()
@@ -95,7 +134,18 @@ class PortableTest {
 
         @Override
         public Connection dial(Duration timeout) {
-            throw new ServerException("no connection", null);
+            if (moduleReplies.get() == 0) {
+                throw new ServerException("no connection", null);
+            }
+            return new Idle() {
+                @Override
+                public Object call(byte[][] words, Duration timeout) throws InterruptedException {
+                    Object reply = reply(words);
+                    long wait = Long.parseLong(Words.text(words[5]));
+                    assertThrows(TimeoutException.class, () -> ended.get(wait, TimeUnit.MILLISECONDS));
+                    return reply;
+                }
+            };
         }
 
         @Override
@@ -108,16 +158,17 @@ class PortableTest {
             if (mayNotSubscribe) {
                 throw new ReplyException("NOPERM This user has no permissions to run the 'subscribe' command");
             }
+            subscribed.join();
             return new Idle();
         }
     }
 
     /** A connection that receives no messages. */
-    private static final class Idle implements Connection {
-        private final CompletableFuture<Void> ended = new CompletableFuture<>();
+    private static class Idle implements Connection {
+        final CompletableFuture<Void> ended = new CompletableFuture<>();
 
         @Override
-        public Object call(byte[][] words, Duration timeout) {
+        public Object call(byte[][] words, Duration timeout) throws InterruptedException {
             return Words.bytes("PONG");
         }
 
@@ -197,15 +248,56 @@ class PortableTest {
 
     @Test
     void theScriptSaysWhenToAskAgain() {
-        fake.answer = (function, keys) ->
-                fake.scripts.get(fake.scripts.size() - 1).args.contains("NOTIFY")
-                        ? List.of(Words.bytes("WAITING"), 100L)
-                        : null;
+        fake.answer = (function, keys) -> fake.lastNotifies() ? List.of(Words.bytes("WAITING"), 100L) : null;
         assertThrows(
                 LockTimeoutException.class,
                 () -> locks.lock("a", LEASE).waiting(Duration.ofSeconds(4)).acquire());
         assertTrue(fake.keysOf("lock_acquire").size() >= 6, "more often than the default, once in five seconds");
         assertEquals(List.of(2), fake.keysOf("lock_cancel"));
+    }
+
+    /** A release would find nobody subscribed, and pass over an attempt that is in the queue already. */
+    private void joinsTheQueueOnceItIsSubscribed(Callable<Held> attempt) throws Exception {
+        fake.subscribed = new CompletableFuture<>();
+        fake.answer = (function, keys) -> function.equals("lock_release") ? 1L : granted(fake.lastNotifies());
+        FutureTask<Held> waiting = new FutureTask<>(attempt);
+        Thread caller = new Thread(waiting, "caller");
+        caller.setDaemon(true);
+        caller.start();
+        TestServer.until(
+                "it asks again and again",
+                () -> waiting.isDone() || fake.keysOf("lock_acquire").size() >= 3);
+        assertFalse(waiting.isDone());
+        assertFalse(fake.lastNotifies());
+        fake.subscribed.complete(null);
+        assertTrue(waiting.get().release());
+        assertEquals(1, fake.scripts.stream().filter(Fake.Script::notifies).count());
+    }
+
+    @Test
+    void anAttemptJoinsTheQueueOnceItIsSubscribed() throws Exception {
+        joinsTheQueueOnceItIsSubscribed(
+                () -> locks.lock("a", LEASE).waiting(WAIT).acquire());
+    }
+
+    @Test
+    void anAttemptWithAFutureJoinsTheQueueOnceItIsSubscribed() throws Exception {
+        joinsTheQueueOnceItIsSubscribed(
+                () -> locks.lock("a", LEASE).waiting(WAIT).acquireAsync().get());
+    }
+
+    /** It has asked the module once, and has waited in the module's queue for one piece. */
+    @Test
+    void anAttemptThatWaitedForTheModuleJoinsTheQueueOnceItIsSubscribed() throws Exception {
+        fake.moduleReplies.set(2);
+        anAttemptJoinsTheQueueOnceItIsSubscribed();
+    }
+
+    /** It has asked the module once, and has joined the module's queue. */
+    @Test
+    void anAttemptWithAFutureThatWaitedForTheModuleJoinsTheQueueOnceItIsSubscribed() throws Exception {
+        fake.moduleReplies.set(2);
+        anAttemptWithAFutureJoinsTheQueueOnceItIsSubscribed();
     }
 
     @Test

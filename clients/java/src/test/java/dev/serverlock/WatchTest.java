@@ -76,11 +76,36 @@ class WatchTest {
     }
 
     @Test
-    void aLockThatWasOverAtItsReleaseHasExpired() throws Exception {
+    void aLockThatWasOverAtItsReleaseIsLost() throws Exception {
         try (Locks locks = locks()) {
             Held held = locks.lock("report", LEASE).acquire();
             server.expire("report");
             held.release();
+        }
+        assertEquals(List.of("began [report]", "granted LOCK.ACQUIRE true 0", "ended LOST 0 lost"), heard);
+    }
+
+    @Test
+    void aFutureOfSuchAReleaseSaysTheSame() throws Exception {
+        try (Locks locks = locks()) {
+            Held held = locks.lock("report", LEASE).acquire();
+            server.expire("report");
+            held.releaseAsync()
+                    .handle((done, error) -> null)
+                    .toCompletableFuture()
+                    .join();
+        }
+        assertEquals(List.of("began [report]", "granted LOCK.ACQUIRE true 0", "ended LOST 0 lost"), heard);
+    }
+
+    @Test
+    void aLockThatNobodyReleasesExpires() throws Exception {
+        try (Locks locks = locks()) {
+            locks.lock("report", LEASE).acquire();
+            TestServer.until("it is collected", () -> {
+                System.gc();
+                return heard.size() == 3;
+            });
         }
         assertEquals(List.of("began [report]", "granted LOCK.ACQUIRE true 0", "ended EXPIRED 0"), heard);
     }

@@ -47,6 +47,7 @@ public final class Engine {
     private final Keep keep;
     private final ServerClock serverClock;
     private final Resources resources;
+    private final Flights flights;
     private final Scopes scopes = new Scopes();
     private final Sessions sessions;
     /** The attempts that no thread waits for, until nothing is left of them. */
@@ -70,6 +71,7 @@ public final class Engine {
     public Engine(Options options) {
         hooks = options.hooks();
         context = new Context(options.clock(), options.timeout(), options.log(), options.continuations());
+        flights = new Flights(context);
         timer = new Timer(context, this::renew);
         Router router = new Router(options.server());
         Module module = new Module(context, options.mayUseScripts(), options.warns());
@@ -124,8 +126,16 @@ public final class Engine {
         return scopes.again(request);
     }
 
+    /** What an attempt got: the lock, or another holder's result. The other one is null. */
+    public record Got(Hold hold, byte[] result) {}
+
     /** Throws LockException if the lock was not granted. */
     public Hold acquire(Request request) throws InterruptedException {
+        return acquireOrResult(request).hold();
+    }
+
+    /** Throws LockException if there is neither. */
+    public Got acquireOrResult(Request request) throws InterruptedException {
         again(request);
         Followed followed = Followed.begin(context, hooks, request);
         Attempt attempt = new Attempt(resources, request);
@@ -142,6 +152,14 @@ public final class Engine {
             throw refused;
         }
         Hold hold = new Hold(context, watcher, request, grant, attempt.began());
+        if (grant.result() != null) {
+            attempt.settleOverdue(() -> true);
+            if (grant.isPortable()) {
+                release.releaseUnseen(hold);
+            }
+            followed.result(grant.isPortable());
+            return new Got(null, grant.result());
+        }
         granted(hold, followed);
         if (attempt.session() != null) {
             sessions.keep(attempt.session(), hold);
@@ -149,7 +167,7 @@ public final class Engine {
         attempt.settleOverdue(hold::isReleased);
         timer.add(hold);
         context.callBack(() -> hooks.granted(request.name(), Clock.duration(hold.granted() - hold.began())));
-        return hold;
+        return new Got(hold, null);
     }
 
     /**
@@ -265,12 +283,18 @@ public final class Engine {
         }
         context.close();
         pending.forEach(AsyncAttempt::close);
+        flights.close();
         timer.close();
         resources.subscription().close();
         resources.connections().close();
         resources.blocking().close();
         sessions.close();
         context.endThreads();
+    }
+
+    /** The callers of this manager that share results. */
+    public Flights flights() {
+        return flights;
     }
 
     /** How many attempts no thread waits for. */

@@ -49,8 +49,9 @@ public final class OpenTelemetryHooks implements Hooks {
     private static final AttributeKey<String> SYSTEM = AttributeKey.stringKey("db.system.name");
     private static final AttributeKey<String> OPERATION = AttributeKey.stringKey("db.operation.name");
     private static final AttributeKey<String> ERROR = AttributeKey.stringKey("error.type");
-    private static final List<Double> SECONDS =
-            List.of(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3600.0);
+    private static final List<Double> SECONDS = List.of(
+            0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+            7200.0);
 
     private final Tracer tracer;
     private final DoubleHistogram waits;
@@ -172,6 +173,11 @@ public final class OpenTelemetryHooks implements Hooks {
                 wait.setStatus(StatusCode.ERROR, why.getMessage());
             }
             endWait(command, waited, outcome);
+        }
+
+        @Override
+        public void result(String command, Duration waited) {
+            endWait(command, waited, "result");
         }
 
         @Override

@@ -20,6 +20,7 @@ record Ask(
         int most,
         boolean isSession,
         boolean wantsDetails,
+        boolean wantsResult,
         boolean isRecovery) {
     private static final int MOST_HOLDERS = 4096;
 
@@ -33,6 +34,7 @@ record Ask(
         int most = 0;
         boolean isSession = false;
         boolean wantsDetails = isRecovery;
+        boolean wantsResult = false;
         for (int at = 0; at < words.size(); at++) {
             switch (words.get(at)) {
                 case "PX" -> lease = Long.parseLong(words.get(++at)) * Clock.MILLISECOND;
@@ -44,10 +46,12 @@ record Ask(
                 case "SHARED" -> most = MOST_HOLDERS;
                 case "SESSION" -> isSession = true;
                 case "DETAILS" -> wantsDetails = true;
+                case "RESULT" -> wantsResult = true;
                 default -> throw new ReplyException("ERR syntax error: the server in memory lacks " + words.get(at));
             }
         }
-        return new Ask(keys, lease, waiting, id, owner, channel, most, isSession, wantsDetails, isRecovery);
+        return new Ask(
+                keys, lease, waiting, id, owner, channel, most, isSession, wantsDetails, wantsResult, isRecovery);
     }
 
     boolean isAlone() {

@@ -12,6 +12,8 @@ import java.util.concurrent.CompletableFuture;
 
 /** The commands of a server, as the package sends them. Thread-safe. */
 final class Commands {
+    private static final int LONGEST_RESULT = 65_536;
+
     private final ManualClock clock;
     private final Table table;
 
@@ -64,10 +66,10 @@ final class Commands {
     private Object atOnce(String name, List<String> keys, List<String> rest) {
         return switch (name) {
             case "LOCK.EXTEND", "LOCK.MEXTEND" -> extend(keys, number(rest.get(0)), number(rest.get(2)));
-            case "LOCK.RELEASE" -> release(keys.get(0), number(rest.get(0)));
+            case "LOCK.RELEASE" -> release(keys.get(0), number(rest.get(0)), result(rest));
             case "LOCK.MRELEASE" ->
                 keys.stream()
-                        .filter(key -> release(key, number(rest.get(0))) != 0)
+                        .filter(key -> release(key, number(rest.get(0)), null) != 0)
                         .count();
             case "LOCK.CHECK" -> check(keys.get(0), number(rest.get(0)));
             case "LOCK.CANCEL" -> table.cancel(keys.get(0), rest.get(0));
@@ -101,8 +103,20 @@ final class Commands {
         return 1;
     }
 
-    /** Returns 1, -1 if the lease had expired, or 0 if there is no such grant. */
-    long release(String name, long token) {
+    /** Returns what a release passes on to those that wait, or null. rest: a token, then RESULT and the value. */
+    private static byte[] result(List<String> rest) {
+        if (rest.size() == 1) {
+            return null;
+        }
+        if (rest.get(2).length() > LONGEST_RESULT) {
+            throw new ReplyException(
+                    "ERR result is longer than " + LONGEST_RESULT + " bytes, the limit lock.result-max");
+        }
+        return rest.get(2).getBytes(StandardCharsets.ISO_8859_1);
+    }
+
+    /** Returns 1, -1 if the lease had expired, or 0 if there is no such grant. result: null for none. */
+    long release(String name, long token, byte[] result) {
         Key key = table.key(name);
         Grant grant = key.withToken(token);
         if (grant == null) {
@@ -110,6 +124,9 @@ final class Commands {
         }
         boolean wasLive = grant.isLive(table.now());
         key.holders.remove(grant);
+        if (wasLive && result != null) {
+            table.give(key, result);
+        }
         table.serve(key);
         return wasLive ? 1 : -1;
     }

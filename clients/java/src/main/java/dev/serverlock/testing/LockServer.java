@@ -22,8 +22,9 @@ import dev.serverlock.spi.Server;
  * release or the clock ends its wait.
  *
  * <p>The server keeps the rules of the module: the queue, shared and limited locks, several keys, sessions, fencing
- * tokens, {@code recover}, {@code once} and leaders. It does not detect deadlocks. {@code replicas}, {@code fsync} and
- * {@code fenced} throw {@link LockUnavailableException}. Any thread may call its methods.
+ * tokens, {@code recover}, {@code once}, {@code singleFlight} and leaders. It does not detect deadlocks.
+ * {@code replicas}, {@code fsync} and {@code fenced} throw {@link LockUnavailableException}. Any thread may call its
+ * methods.
  *
  * <p>Close its Locks after the test. A hold that was not released keeps a daemon thread until its lease ends on the
  * clock.
@@ -77,7 +78,7 @@ public final class LockServer {
      */
     public void lose(Held held) {
         Hold hold = Losing.lose(held, "the test has taken it");
-        change(() -> hold.request().keys().forEach(key -> commands.release(Commands.text(key), hold.token())));
+        change(() -> hold.request().keys().forEach(key -> commands.release(Commands.text(key), hold.token(), null)));
     }
 
     /**

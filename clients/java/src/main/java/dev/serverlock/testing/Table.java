@@ -32,12 +32,17 @@ final class Table {
     /** IDs, and when they were cancelled. */
     private final Map<String, Long> cancelled = new HashMap<>();
 
+    /** What IDs were given in place of the lock. */
+    private final Map<String, Given> given = new HashMap<>();
+
     private final Map<String, MemoryConnection> channels = new HashMap<>();
     /** Replies and messages, which are delivered after the change. */
     private List<Runnable> news = new ArrayList<>();
 
     private long lastToken;
     private long arrivals;
+
+    private record Given(byte[] result, long until) {}
 
     Table(ManualClock clock) {
         this.clock = clock;
@@ -86,6 +91,11 @@ final class Table {
     /** Grants the keys, or lets the attempt wait: with a reply that comes later, or with NOTIFY. */
     CompletableFuture<Object> acquire(Ask ask, MemoryConnection from) {
         throwIfRefused(ask.keys());
+        given.values().removeIf(result -> now() >= result.until);
+        Given mine = given.get(ask.id());
+        if (mine != null && ask.wantsResult()) {
+            return answered(List.of(mine.result));
+        }
         if (now() < cancelled.getOrDefault(ask.id(), -Key.PLACE) + Key.PLACE) {
             return answered(null); // a late copy of an attempt that has ended
         }
@@ -257,6 +267,23 @@ final class Table {
                 }
                 serve(key);
             }
+        }
+    }
+
+    /** Gives a result to those in the queue that want one. They leave it. */
+    void give(Key key, byte[] result) {
+        for (Waiter waiter : List.copyOf(key.queue)) {
+            if (!waiter.ask.wantsResult()) {
+                continue;
+            }
+            if (waiter.isWaiting) {
+                answer(waiter, "result", List.of(result));
+            }
+            if (waiter.reply == null) {
+                given.put(waiter.ask.id(), new Given(result, now() + CLAIM));
+            }
+            forget(waiter);
+            waiter.stop();
         }
     }
 

@@ -19,6 +19,7 @@ public final class Counts {
                 "queue", pipelines.stream().mapToInt(Pipeline::queued).sum(),
                 "slots", pipelines.stream().mapToInt(Pipeline::running).sum(),
                 "attempts", engine.pending(),
+                "flights", engine.flights().count(),
                 "waiting", engine.resources().subscription().waiting(),
                 "owed", engine.context().owed(),
                 "holds", engine.timer().holds(),

@@ -32,6 +32,9 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -112,6 +115,57 @@ class OpenTelemetryTest {
     }
 
     @Test
+    void aLossThatOnlyTheReleaseNoticesIsOneToo() throws Exception {
+        Held held = locks.lock("report", LEASE).acquire();
+        server.expire("report");
+        held.release();
+        SpanData span = span(1);
+        assertEquals(StatusCode.ERROR, span.getStatus().getStatusCode());
+        assertEquals(
+                "the lock \"report\": lost: its grant had ended before it was released",
+                span.getStatus().getDescription());
+        assertEquals("lock.lost", span.getEvents().get(0).getName());
+        assertEquals(
+                "error.type=lost serverlock.key=report serverlock.outcome=lost serverlock.token=" + held.token(),
+                text(span.getAttributes()));
+        assertTrue(recorded().contains("serverlock.losses {loss} 1"), recorded()::toString);
+    }
+
+    @Test
+    void aHoldThatTheApplicationHasForgottenExpires() throws Exception {
+        locks.lock("report", LEASE).acquire();
+        TestServer.until("it is collected", () -> {
+            System.gc();
+            return exporter.getFinishedSpanItems().size() == 2;
+        });
+        assertEquals(StatusCode.UNSET, span(1).getStatus().getStatusCode());
+        assertTrue(text(span(1).getAttributes()).contains("serverlock.outcome=expired"));
+    }
+
+    @Test
+    void anotherHoldersResultIsAnOutcomeAndNoError() throws Exception {
+        try (Locks others = server.locks()) {
+            CountDownLatch computing = new CountDownLatch(1);
+            FutureTask<byte[]> first =
+                    new FutureTask<>(() -> others.singleFlight("report", LEASE).call(held -> {
+                        computing.countDown();
+                        TestServer.until("the other one waits", () -> server.waiting("report") == 1);
+                        return new byte[] {1};
+                    }));
+            new Thread(first).start();
+            assertTrue(computing.await(1, TimeUnit.MINUTES));
+            locks.singleFlight("report", LEASE).call(held -> new byte[] {2});
+            first.get();
+        }
+        assertEquals(1, exporter.getFinishedSpanItems().size());
+        assertEquals(StatusCode.UNSET, span(0).getStatus().getStatusCode());
+        assertEquals(
+                "db.operation.name=LOCK.ACQUIRE db.system.name=redis serverlock.key=report serverlock.outcome=result",
+                text(span(0).getAttributes()));
+        assertEquals(Set.of("serverlock.wait.duration s serverlock.outcome=result 1 0.0"), recorded());
+    }
+
+    @Test
     void itIsNoErrorIfSomebodyElseHasTheLock() throws Exception {
         try (Locks others = server.locks()) {
             Held held = others.lock("report", LEASE).acquire();
@@ -187,6 +241,22 @@ class OpenTelemetryTest {
                 "serverlock.losses {loss} 1",
                 "serverlock.held {lock} 1");
         TestServer.until("all is counted", () -> recorded().equals(new TreeSet<>(expected)));
+    }
+
+    @Test
+    void theHistogramsHaveTheBoundariesOfAllLanguages() throws Exception {
+        locks.lock("report", LEASE).acquire().release();
+        List<Double> seconds = List.of(
+                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+                7200.0);
+        Set<String> histograms = new TreeSet<>();
+        for (MetricData metric : reader.collectAllMetrics()) {
+            metric.getHistogramData().getPoints().forEach(point -> {
+                histograms.add(metric.getName());
+                assertEquals(seconds, point.getBoundaries());
+            });
+        }
+        assertEquals(Set.of("serverlock.hold.duration", "serverlock.wait.duration"), histograms);
     }
 
     @Test

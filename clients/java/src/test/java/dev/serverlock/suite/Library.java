@@ -64,6 +64,7 @@ interface Library {
                 "few_threads",
                 "half_open",
                 "once",
+                "single_flight",
                 "default_owner",
                 "recover_free",
                 "reentrant",

@@ -7,10 +7,14 @@ import dev.serverlock.LockLostException;
 import dev.serverlock.Locks;
 import dev.serverlock.Once;
 import dev.serverlock.ServerLock;
+import dev.serverlock.SingleFlight;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
@@ -47,6 +51,24 @@ final class Order {
         List<String> texts = new ArrayList<>();
         array.forEach(element -> texts.add(element.getAsString()));
         return texts.toArray(new String[0]);
+    }
+
+    /** Reads what compute returns: text, bytes as hex, or null. */
+    static byte[] value(JsonElement raw) {
+        if (raw == null || raw.isJsonNull()) {
+            return null;
+        }
+        return raw.isJsonObject()
+                ? HexFormat.of().parseHex(raw.getAsJsonObject().get("hex").getAsString())
+                : raw.getAsString().getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** A value in an answer: text where it is UTF-8, otherwise hex. */
+    static Object plain(byte[] value) {
+        String text = new String(value, StandardCharsets.UTF_8);
+        return Arrays.equals(value, text.getBytes(StandardCharsets.UTF_8))
+                ? text
+                : Map.of("hex", HexFormat.of().formatHex(value));
     }
 
     private static String key(JsonElement raw) {
@@ -111,6 +133,15 @@ final class Order {
         once = when(order.has("max_hold_ms"), once, it -> it.maxHold(span(order.get("max_hold_ms"))));
         String owner = text(order, "owner");
         return when(order.has("owner"), once, it -> owner == null ? it.withoutOwner() : it.owner(owner));
+    }
+
+    /** Returns the value that an order wants. */
+    static SingleFlight singleFlight(JsonObject order, Locks locks, Consumer<LockLostException> lost) {
+        SingleFlight flight = locks.singleFlight(key(order), lease(order)).onLost(lost);
+        flight = when(order.has("wait_ms"), flight, it -> it.waiting(span(order.get("wait_ms"))));
+        flight = when(order.has("max_hold_ms"), flight, it -> it.maxHold(span(order.get("max_hold_ms"))));
+        String owner = text(order, "owner");
+        return when(order.has("owner"), flight, it -> owner == null ? it.withoutOwner() : it.owner(owner));
     }
 
     private static <T> T when(boolean isSo, T described, UnaryOperator<T> option) {

@@ -14,6 +14,7 @@ import dev.serverlock.Locks;
 import dev.serverlock.Once;
 import dev.serverlock.Outcome;
 import dev.serverlock.ServerLock;
+import dev.serverlock.SingleFlight;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
@@ -81,15 +82,14 @@ final class Player {
             case "once" -> {
                 return once(order);
             }
+            case "single_flight" -> {
+                return order.has("within") ? within(order, name) : singleFlight(order);
+            }
             case "leave", "fail", "again", "spawn" -> {
                 return within(order, name);
             }
             case "storm" -> {
-                return new Storm(order, library.calls(), key -> {
-                            JsonObject one = order.deepCopy();
-                            one.addProperty("key", key);
-                            return Order.lock(one, manager(order), why -> {});
-                        })
+                return new Storm(order, key -> attempt(order, key))
                         .play(order.get("at_once").getAsInt());
             }
             case "census" -> {
@@ -326,6 +326,39 @@ final class Player {
         return fields("outcome", text(once.run(work)));
     }
 
+    /** One attempt of a storm. */
+    private Storm.Attempt attempt(JsonObject order, String key) {
+        JsonObject one = order.deepCopy();
+        one.addProperty("key", key);
+        if (Order.is(order, "single_flight")) {
+            SingleFlight flight = Order.singleFlight(one, manager(order), why -> {});
+            SingleFlight.Work<RuntimeException> compute = held -> new byte[] {1};
+            return () -> flight.call(compute);
+        }
+        ServerLock lock = Order.lock(one, manager(order), why -> {});
+        ServerLock.Task<RuntimeException> nothing = held -> {};
+        return () -> library.calls().run(lock, nothing);
+    }
+
+    private Map<String, Object> singleFlight(JsonObject order) throws Exception {
+        String name = Order.text(order, "scope");
+        SingleFlight flight = Order.singleFlight(order, manager(order), lost(order, "scope", name));
+        byte[] value = Order.value(order.get("value"));
+        AtomicBoolean computed = new AtomicBoolean();
+        SingleFlight.Work<Exception> compute = held -> {
+            if (name != null) {
+                obey(name, held, Order.is(order, "stays"), asked -> {
+                    SingleFlight.Work<Exception> same = again -> value;
+                    return fields("value", Order.plain(flight.call(same)));
+                });
+            }
+            computed.set(true);
+            return value;
+        };
+        Object got = Order.plain(flight.call(compute));
+        return fields("value", got, "computed", computed.get());
+    }
+
     private static String text(Outcome outcome) {
         return outcome.name().toLowerCase(Locale.ROOT);
     }
@@ -378,6 +411,9 @@ final class Player {
                 case "fail" -> throw new Driver.WorkFailed();
                 case "acquire" -> {
                     return acquire(order);
+                }
+                case "single_flight" -> {
+                    return singleFlight(order);
                 }
                 case "spawn" -> spawn(Order.text(order, "worker"));
                 default -> {

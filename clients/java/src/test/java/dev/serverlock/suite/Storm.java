@@ -2,14 +2,13 @@ package dev.serverlock.suite;
 
 import com.google.gson.JsonObject;
 import dev.serverlock.LockRefusedException;
-import dev.serverlock.ServerLock;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.Executors;
-import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.DelayQueue;
+import java.util.concurrent.Delayed;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -17,30 +16,32 @@ import java.util.function.Function;
 
 /** Many attempts, interrupted at random moments. */
 final class Storm {
-    private final Function<String, ServerLock> lockOf;
+    /** It ends with an error, or has got what it asked for. */
+    interface Attempt {
+        void run() throws Exception;
+    }
+
+    private final Function<String, Attempt> attemptFor;
     private final List<String> keys;
     private final double within;
-    private final Calls calls;
-    private final ScheduledExecutorService interrupter = Executors.newSingleThreadScheduledExecutor(work -> {
-        Thread thread = new Thread(work, "storm");
-        thread.setDaemon(true);
-        return thread;
-    });
+    private final DelayQueue<Target> targets = new DelayQueue<>();
     private final AtomicInteger left;
     private final AtomicInteger granted = new AtomicInteger();
     private final AtomicInteger cancelled = new AtomicInteger();
     private final AtomicInteger refused = new AtomicInteger();
     private final List<String> failed = new ArrayList<>();
 
-    Storm(JsonObject order, Calls calls, Function<String, ServerLock> lockOf) {
-        this.calls = calls;
-        this.lockOf = lockOf;
+    Storm(JsonObject order, Function<String, Attempt> attemptFor) {
+        this.attemptFor = attemptFor;
         keys = List.of(Order.texts(order.getAsJsonArray("among")));
         within = order.get("within_ms").getAsDouble();
         left = new AtomicInteger(order.get("attempts").getAsInt());
     }
 
     Map<String, Object> play(int atOnce) throws InterruptedException {
+        Thread interrupter = new Thread(this::interruptAll, "storm");
+        interrupter.setDaemon(true);
+        interrupter.start();
         List<Thread> callers = new ArrayList<>();
         for (int number = 0; number < atOnce; number++) {
             Thread caller = new Thread(
@@ -57,15 +58,41 @@ final class Storm {
         for (Thread caller : callers) {
             caller.join();
         }
-        interrupter.shutdownNow();
+        interrupter.interrupt();
+        interrupter.join();
         return Driver.fields(
                 "granted", granted.get(), "cancelled", cancelled.get(), "refused", refused.get(), "failed", failed);
     }
 
+    private void interruptAll() {
+        try {
+            while (true) {
+                targets.take().interrupt();
+            }
+        } catch (InterruptedException theEnd) {
+            // All attempts have ended.
+        }
+    }
+
+    /**
+     * Callers do this as well, before each attempt: on a busy machine, the thread that does nothing else gets its turn
+     * when the storm is over.
+     */
+    private void interruptDue() {
+        for (Target due = targets.poll(); due != null; due = targets.poll()) {
+            due.interrupt();
+        }
+    }
+
     /** Interrupts one attempt, and nothing after it. */
-    private static final class Target {
+    private static final class Target implements Delayed {
         private final Thread thread = Thread.currentThread();
+        private final long at;
         private boolean isOver;
+
+        Target(double afterMs) {
+            at = System.nanoTime() + (long) (afterMs * 1e6);
+        }
 
         synchronized void interrupt() {
             if (!isOver) {
@@ -78,21 +105,31 @@ final class Storm {
             isOver = true;
             return Thread.interrupted();
         }
+
+        @Override
+        public long getDelay(TimeUnit unit) {
+            return unit.convert(at - System.nanoTime(), TimeUnit.NANOSECONDS);
+        }
+
+        @Override
+        public int compareTo(Delayed other) {
+            return Long.compare(at - ((Target) other).at, 0);
+        }
     }
 
     private void attempt() {
         ThreadLocalRandom dice = ThreadLocalRandom.current();
-        ServerLock lock = lockOf.apply(keys.get(dice.nextInt(keys.size())));
+        Attempt attempt = attemptFor.apply(keys.get(dice.nextInt(keys.size())));
         double after = within * Math.pow(dice.nextDouble(), 3);
         if (dice.nextInt(4) == 0) {
             after = Math.floor(after / 5) * 5;
         }
-        Target target = new Target();
-        interrupter.schedule(target::interrupt, (long) (after * 1e6), TimeUnit.NANOSECONDS);
+        Target target = new Target(after);
+        targets.add(target);
+        interruptDue();
         AtomicInteger became = granted;
         try {
-            ServerLock.Task<RuntimeException> nothing = held -> {};
-            calls.run(lock, nothing);
+            attempt.run();
         } catch (InterruptedException interrupt) {
             became = cancelled;
         } catch (LockRefusedException somebodyElse) {

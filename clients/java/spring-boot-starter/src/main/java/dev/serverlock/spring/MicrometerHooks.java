@@ -65,6 +65,11 @@ public final class MicrometerHooks implements Hooks {
             }
 
             @Override
+            public void result(String command, Duration waited) {
+                waited("result", waited);
+            }
+
+            @Override
             public void ended(End end, Duration span, LockLostException why) {
                 held.decrementAndGet();
                 if (end == End.LOST) {

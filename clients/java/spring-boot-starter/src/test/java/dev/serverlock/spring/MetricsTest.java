@@ -12,6 +12,8 @@ import dev.serverlock.testing.LockServer;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.Timer;
 import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
@@ -49,6 +51,30 @@ class MetricsTest {
                     .isEqualTo(7);
             assertThat(meters.getMeters())
                     .allSatisfy(meter -> assertThat(meter.getId().getTag("key")).isNull());
+        });
+    }
+
+    @Test
+    void theyCountAnAttemptThatEndsWithAnotherHoldersResult() {
+        Contexts.on(1).withBean(Server.class, server::client).run(context -> {
+            CountDownLatch computing = new CountDownLatch(1);
+            try (Locks others = server.locks()) {
+                FutureTask<byte[]> first = new FutureTask<>(() -> others.singleFlight("report", LEASE)
+                        .call(held -> {
+                            computing.countDown();
+                            TestServer.until("the other one waits", () -> server.waiting("report") == 1);
+                            return new byte[] {1};
+                        }));
+                new Thread(first).start();
+                assertThat(computing.await(1, TimeUnit.MINUTES)).isTrue();
+                Locks locks = context.getBean(Locks.class);
+                assertThat(locks.singleFlight("report", LEASE).call(held -> new byte[] {2}))
+                        .containsExactly(1);
+                first.get();
+            }
+            MeterRegistry meters = context.getBean(MeterRegistry.class);
+            assertThat(timer(meters, "serverlock.wait", "result").count()).isEqualTo(1);
+            assertThat(meters.get("serverlock.held").gauge().value()).isZero();
         });
     }
 

@@ -137,7 +137,8 @@ public final class AsyncAttempt {
         if (notifies && left <= 0 && copies.tries == 0) {
             throw copies.timedOut();
         }
-        send(notifies ? Math.max(Clock.MILLISECOND, left) : 0, notifies ? subscription.channel() : null);
+        boolean joins = notifies && copies.mayJoin();
+        send(joins ? Math.max(Clock.MILLISECOND, left) : 0, joins ? subscription.channel() : null);
     }
 
     /** The module's, or the script's. Every few seconds, one attempt tries the module on behalf of all. */
@@ -249,7 +250,11 @@ public final class AsyncAttempt {
             copies.mayBeKnown = copies.isPortable && (copies.wasQueued || copies.isUnsure);
             copies.refused(exchange(context.timeout())).thenAccept(error -> step(() -> fail(error)));
         } else if (mayQueue() && !hasNotify) {
-            copy();
+            if (updates == null) {
+                copy();
+            } else { // until the manager has subscribed
+                await(context.now());
+            }
         } else {
             later(new CompletableFuture<>(), copies.untilPoll(), this::copy);
         }

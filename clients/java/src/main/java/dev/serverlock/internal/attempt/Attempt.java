@@ -37,7 +37,7 @@ public final class Attempt {
         return session;
     }
 
-    /** Returns the grant; throws the error that users get. */
+    /** Returns the grant or the result; throws the error that users get. */
     public Grant run() throws InterruptedException {
         Grant grant;
         try {
@@ -46,6 +46,7 @@ public final class Attempt {
             if (request.replicas() > 0 || request.isFsync()) {
                 Replicas.await(sender, resources.context().timeout());
             }
+            grant = sender.withResult(grant);
         } catch (InterruptedException givenUp) {
             if (sender.connection != null) {
                 sender.connection.close(); // a late reply must not be read as the reply to another command
@@ -111,9 +112,11 @@ public final class Attempt {
                 && (grant = waiting.byNotify()) != Grant.NO_NOTIFY) {
             return grant;
         }
-        grant = sender.ask(0, null, resources.context().timeout());
-        if (grant != null) {
-            return grant;
+        if (!(sender.mayBeKnown && request.wantsResult())) { // such a copy would give up the result
+            grant = sender.ask(0, null, resources.context().timeout());
+            if (grant != null) {
+                return grant;
+            }
         }
         if (sender.left() <= 0) {
             sender.mayBeKnown = false; // its place in the queue delays nobody

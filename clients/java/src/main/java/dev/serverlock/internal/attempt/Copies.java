@@ -38,7 +38,8 @@ class Copies {
 
     boolean usesConnection;
     boolean mayBeKnown; // the server may know the attempt
-    boolean wasQueued;
+    boolean wasQueued; // in the module's queue or the script's
+    private boolean hasPlace; // in the script's queue
     boolean isUnsure; // one of its copies got no reply
     boolean isPortable;
     boolean noNotify;
@@ -99,6 +100,21 @@ class Copies {
         return resources.portable().acquire(exchange, request, idBytes, wait, channel, isAlone);
     }
 
+    /**
+     * Whether an attempt may ask with NOTIFY now. A release with the script removes attempts whose channel has no
+     * subscriber, so they join its queue only once the manager has subscribed. An attempt that has its place there
+     * keeps it.
+     */
+    boolean mayJoin() {
+        return !isPortable || hasPlace || resources.subscription().isUp();
+    }
+
+    /** Records that the attempt is in the queue that it asked for. */
+    void queued() {
+        wasQueued = true;
+        hasPlace = isPortable;
+    }
+
     /** Whether an error means that the server or this user cannot use NOTIFY. */
     boolean isAboutNotify(RuntimeException error, String channel) {
         return channel != null
@@ -120,7 +136,7 @@ class Copies {
         }
         Grant grant = Grant.read(reply, sent, request.name(), isPortable);
         if (grant == Grant.WAITING) {
-            wasQueued = true;
+            queued();
             long pause = Grant.pause(reply);
             span = pause < 0 ? RESEND : pause * Clock.MILLISECOND;
             if (!isPortable) {
@@ -190,6 +206,7 @@ class Copies {
         drawId();
         mayBeKnown = false;
         wasQueued = false;
+        hasPlace = false;
         isUnsure = false;
     }
 

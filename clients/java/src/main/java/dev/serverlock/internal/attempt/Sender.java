@@ -3,6 +3,7 @@ package dev.serverlock.internal.attempt;
 import dev.serverlock.LockException;
 import dev.serverlock.internal.command.Grant;
 import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.command.Stored;
 import dev.serverlock.internal.connection.Connections;
 import dev.serverlock.internal.hold.Session;
 import dev.serverlock.internal.runtime.Clock;
@@ -32,6 +33,8 @@ final class Sender extends Copies {
     Session session;
     boolean isAlone; // the connection is the lone wait's: see Blocking
     private boolean isPooled; // the connection is one of the shared ones
+    private boolean hasLooked; // for a stored result
+    private Stored before; // the one that was stored before the attempt waited; null if that is not known
 
     Sender(Resources resources, Request request) {
         super(resources, request);
@@ -70,7 +73,35 @@ final class Sender extends Copies {
                 span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
                 continue;
             }
-            return granted(reply, sent);
+            Grant grant = granted(reply, sent);
+            if (isPortable && request.wantsResult() && !hasLooked && (grant == null || grant == Grant.WAITING)) {
+                hasLooked = true;
+                before = stored();
+            }
+            return grant;
+        }
+    }
+
+    /** Adds the result to a grant if one was stored while the attempt waited without the module. */
+    Grant withResult(Grant grant) throws InterruptedException {
+        if (!grant.isPortable() || before == null) {
+            return grant;
+        }
+        Stored now = stored();
+        return now != null && now.isNewerThan(before) ? grant.withResult(now.value()) : grant;
+    }
+
+    /** Returns null if there cannot be one, or the server does not say. */
+    private Stored stored() throws InterruptedException {
+        byte[][] words = Stored.get(request);
+        if (words == null) {
+            return null;
+        }
+        over();
+        try {
+            return Stored.read(resources.router().call(request.key(), words, context.timeout()));
+        } catch (ReplyError | ConnectionLost error) {
+            return null; // each caller computes
         }
     }
 

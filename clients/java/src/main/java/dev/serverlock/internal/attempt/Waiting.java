@@ -67,8 +67,9 @@ final class Waiting {
                 return Grant.ASK_MODULE;
             }
             updates.forget();
-            Grant grant = sender.ask(left, subscription.channel(), context.timeout());
-            if (grant == Grant.WAITING) {
+            boolean joins = sender.mayJoin();
+            Grant grant = sender.ask(joins ? left : 0, joins ? subscription.channel() : null, context.timeout());
+            if (grant == Grant.WAITING || grant == null && !joins) {
                 if ("granted".equals(message)) { // too late: the server skips this channel until it gets a claim
                     subscription.sendAgain();
                 }
@@ -169,7 +170,7 @@ final class Waiting {
             if (sender.noNotify) { // only the plain form works here
                 resources.subscription().giveUp();
             }
-            sender.wasQueued = true;
+            sender.queued();
             if (grant == null && context.now() < began + span - SLACK && sender.left() > SLACK) {
                 sender.mayBeKnown = false; // LOCK.CANCEL, or CLIENT UNBLOCK
                 throw Errors.refused(request.name());
@@ -191,7 +192,7 @@ final class Waiting {
      * Returns null if the grant is no longer valid.
      */
     private Grant confirmed(Grant grant) throws InterruptedException {
-        while (context.now() >= grant.sent() + request.lease() / 3) {
+        while (grant.result() == null && context.now() >= grant.sent() + request.lease() / 3) {
             sender.over();
             long sent = context.now();
             Object reply;

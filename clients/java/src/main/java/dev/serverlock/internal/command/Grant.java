@@ -7,31 +7,36 @@ import java.time.Duration;
 import java.util.List;
 
 /**
- * A reply to ACQUIRE: a grant, or one of the constants, which are compared by identity.
+ * A reply to ACQUIRE: a grant, a result, or one of the constants, which are compared by identity.
  *
+ * @param token 0 for a result from the module
  * @param predecessor null if the lock was free, or no details were requested
  * @param sent when the request was sent
+ * @param result what another holder computed; null for a plain grant
  */
-public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent) {
+public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, byte[] result) {
     /** The server replied WAITING: the attempt has a place in the queue. */
-    public static final Grant WAITING = new Grant(0, null, false, 0);
+    public static final Grant WAITING = new Grant(0, null, false, 0, null);
     /** This server or this user cannot use NOTIFY. */
-    public static final Grant NO_NOTIFY = new Grant(0, null, false, 0);
+    public static final Grant NO_NOTIFY = new Grant(0, null, false, 0, null);
     /** It is time to try the module again. */
-    public static final Grant ASK_MODULE = new Grant(0, null, false, 0);
+    public static final Grant ASK_MODULE = new Grant(0, null, false, 0, null);
     /** Other attempts wait too. */
-    public static final Grant NOT_ALONE = new Grant(0, null, false, 0);
+    public static final Grant NOT_ALONE = new Grant(0, null, false, 0, null);
 
     /** Reads a reply other than nil. */
     public static Grant read(Object reply, long sent, String name, boolean isPortable) {
         if (reply instanceof Long token && token > 0) {
-            return new Grant(token, null, isPortable, sent);
+            return new Grant(token, null, isPortable, sent, null);
         }
         if (reply instanceof List<?> details
                 && details.size() == 4
                 && details.get(0) instanceof Long token
                 && token > 0) {
-            return new Grant(token, predecessor(details), isPortable, sent);
+            return new Grant(token, predecessor(details), isPortable, sent, null);
+        }
+        if (!isPortable && reply instanceof List<?> one && one.size() == 1 && one.get(0) instanceof byte[] result) {
+            return new Grant(0, null, isPortable, sent, result);
         }
         if (Words.text(reply).equals("WAITING") || pause(reply) >= 0) {
             return WAITING;
@@ -59,6 +64,11 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
 
     /** A copy whose lease counts from a later request. */
     public Grant withSent(long sent) {
-        return new Grant(token, predecessor, isPortable, sent);
+        return new Grant(token, predecessor, isPortable, sent, result);
+    }
+
+    /** A grant of the portable script, after which a result was found. */
+    public Grant withResult(byte[] result) {
+        return new Grant(token, predecessor, isPortable, sent, result);
     }
 }

@@ -5,9 +5,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The keys of the queues in which attempts wait without the module. */
+/** The keys that the script needs beside a lock: those of the queue, and of the result. */
 final class Queues {
-    private static final String SUFFIX = ":queue";
+    private static final String QUEUE = ":queue";
+    private static final String RESULT = ":result";
 
     private Queues() {}
 
@@ -25,10 +26,19 @@ final class Queues {
     }
 
     static byte[] of(byte[] lock) {
+        return beside(lock, QUEUE);
+    }
+
+    /** The key of a lock's result, in the lock's slot; null if the name has a brace but no hash tag. */
+    static byte[] result(byte[] lock) {
+        return beside(lock, RESULT);
+    }
+
+    private static byte[] beside(byte[] lock, String suffix) {
         int opens = indexOf(lock, '{', 0);
         ByteArrayOutputStream name = new ByteArrayOutputStream(2 * lock.length + 10);
         name.writeBytes(lock);
-        name.writeBytes(ascii(SUFFIX));
+        name.writeBytes(ascii(suffix));
         if (opens < 0 && indexOf(lock, '}', 0) < 0) {
             name.writeBytes(ascii(":{"));
             name.writeBytes(lock);

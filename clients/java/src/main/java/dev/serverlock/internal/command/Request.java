@@ -29,6 +29,7 @@ public final class Request implements Cloneable {
     private static final int LONGEST_KEY = 4096;
     private static final int MOST_REPLICAS = 1000;
     private static final byte[] ID = Words.bytes("ID");
+    private static final byte[] RESULT = Words.bytes("RESULT");
 
     private final List<byte[]> keys;
     /** Null if there is no queue for these keys without the module. */
@@ -48,6 +49,7 @@ public final class Request implements Cloneable {
     private boolean isSession;
     private boolean wantsDetails;
     private boolean isFsync;
+    private boolean wantsResult;
     private int replicas;
     private String owner = Owner.hostAndPid(); // null for none
     private Consumer<LockLostException> onLost;
@@ -166,6 +168,11 @@ public final class Request implements Cloneable {
         return with(copy -> copy.wantsDetails = true);
     }
 
+    /** Accepts another holder's result in place of the lock. */
+    public Request withResult() {
+        return with(copy -> copy.wantsResult = true);
+    }
+
     public Request withOnLost(Consumer<LockLostException> value) {
         return with(copy -> copy.onLost = value);
     }
@@ -274,6 +281,10 @@ public final class Request implements Cloneable {
         return isSession;
     }
 
+    public boolean wantsResult() {
+        return wantsResult;
+    }
+
     public boolean isRecovery() {
         return form == Form.RECOVERY;
     }
@@ -358,9 +369,16 @@ public final class Request implements Cloneable {
 
     /** channel: null to wait by blocking. */
     public byte[][] acquire(byte[] id, long wait, String channel) {
-        Words words = new Words(head.length + tail.length + 6).addAll(head);
+        return acquire(id, wait, channel, wantsResult && wait > 0);
+    }
+
+    private byte[][] acquire(byte[] id, long wait, String channel, boolean takesResult) {
+        Words words = new Words(head.length + tail.length + 7).addAll(head);
         if (wait > 0) {
             words.add("WAIT").add(Clock.milliseconds(Math.min(wait, channel == null ? TEN_YEARS : LONGEST_NOTIFY)));
+        }
+        if (takesResult) {
+            words.add(RESULT);
         }
         words.add(ID).add(id);
         if (wait > 0 && channel != null) {
@@ -371,7 +389,7 @@ public final class Request implements Cloneable {
 
     /** The arguments of the portable script: all words after the keys. */
     public byte[][] scripted(byte[] id, long wait, String channel) {
-        byte[][] words = acquire(id, wait, channel);
+        byte[][] words = acquire(id, wait, channel, false);
         return Arrays.copyOfRange(words, isMany() ? keys.size() + 2 : 2, words.length);
     }
 
@@ -396,6 +414,14 @@ public final class Request implements Cloneable {
 
     public byte[][] release(long token) {
         return own("LOCK.RELEASE", "LOCK.MRELEASE", token).done();
+    }
+
+    /** A release that passes on a result. */
+    public byte[][] release(long token, byte[] result) {
+        return own("LOCK.RELEASE", "LOCK.MRELEASE", token)
+                .add(RESULT)
+                .add(result)
+                .done();
     }
 
     private Words own(String command, String forMany, long token) {

@@ -2,6 +2,7 @@ package dev.serverlock.internal.hold;
 
 import dev.serverlock.internal.command.Module;
 import dev.serverlock.internal.command.Portable;
+import dev.serverlock.internal.command.Stored;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.ConnectionLost;
@@ -110,9 +111,29 @@ public final class Commands {
     }
 
     byte[][] releaseWords(Hold hold) {
-        return hold.isPortable()
-                ? portable.release(hold.request(), hold.token(), hold.leavesOutQueue(portable.isAlone()))
-                : hold.request().release(hold.token());
+        if (hold.isPortable()) {
+            return portable.release(hold.request(), hold.token(), hold.leavesOutQueue(portable.isAlone()));
+        }
+        byte[] result = hold.result();
+        return result == null
+                ? hold.request().release(hold.token())
+                : hold.request().release(hold.token(), result);
+    }
+
+    /** Makes the release of a hold pass on its result. Without the module, stores it for those that wait. */
+    public void passOn(Hold hold, byte[] result) {
+        hold.passOn(result);
+        byte[][] words = hold.isPortable() && hold.whyNotHeld() == null
+                ? Stored.set(hold.request(), hold.token(), result)
+                : null;
+        if (words == null) {
+            return;
+        }
+        try {
+            router.call(hold.request().key(), words, context.timeout());
+        } catch (ReplyError | ConnectionLost error) {
+            context.warn("each caller computes " + hold.request().name() + ": its result was not stored", error);
+        }
     }
 
     private byte[][] checkWords(Hold hold, int lock) {
@@ -175,7 +196,8 @@ public final class Commands {
     }
 
     /**
-     * Returns whether to resend the command: the module or the script is gone, or the command can leave out the queue.
+     * Returns whether to resend the command: the module or the script is gone, or the command can leave out the queue
+     * or the result.
      */
     boolean fallsBack(Hold hold, RuntimeException error) {
         if (!(error instanceof ReplyError reply)) {
@@ -187,6 +209,10 @@ public final class Commands {
         }
         if (hold.isPortable() && portable.isAboutQueue(hold.request(), reply) && hold.leaveOutQueue()) {
             portable.refused(reply);
+            return true;
+        }
+        if (hold.result() != null && reply.getMessage().startsWith("ERR result is longer")) {
+            hold.passOn(null); // each caller computes its own
             return true;
         }
         return reply.isUnknownCommand()

@@ -37,6 +37,14 @@ public final class Followed {
         }
     }
 
+    /** The attempt ended with another holder's result. */
+    public void result(boolean isPortable) {
+        Hooks.Watch last = last();
+        if (last != null) {
+            context.callBack(() -> last.result(request.command(isPortable), Clock.duration(context.now() - began)));
+        }
+    }
+
     /** The attempt failed or was cancelled. */
     public void failed(boolean isPortable, Exception why) {
         Hooks.Watch last = last();

@@ -7,6 +7,7 @@ import dev.serverlock.internal.command.Grant;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.Errors;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.List;
@@ -62,6 +63,7 @@ public final class Hold {
     private List<Runnable> listeners = new ArrayList<>(0);
     private List<Runnable> idleListeners = List.of();
     private Followed followed;
+    private byte[] result; // what its release passes on, or null
 
     public Hold(Context context, Watcher watcher, Request request, Grant grant, long began) {
         this.context = context;
@@ -198,13 +200,8 @@ public final class Hold {
         LockLostException why = whyNotHeld();
         if (why != null) {
             // Several threads may throw it; each needs its own stack trace.
-            throw new LockLostException(request.name(), reason(why), why);
+            throw new LockLostException(request.name(), Errors.reason(why), why);
         }
-    }
-
-    public static String reason(LockLostException why) {
-        String text = why.getMessage();
-        return text.substring(text.indexOf(why.key()) + why.key().length() + 2);
     }
 
     public long left() {
@@ -331,6 +328,16 @@ public final class Hold {
         boolean wasPortable = isPortable;
         isPortable = true;
         return !wasPortable;
+    }
+
+    /** Makes the release pass on this result; null for none. */
+    synchronized void passOn(byte[] value) {
+        result = value;
+    }
+
+    /** Null if there is none. */
+    synchronized byte[] result() {
+        return result;
     }
 
     /** Whether a script sent now leaves out the queue. isAlone: whether all scripts do. */

@@ -1,6 +1,7 @@
 package dev.serverlock.internal.hold;
 
 import dev.serverlock.Hooks;
+import dev.serverlock.LockException;
 import dev.serverlock.LockLostException;
 import dev.serverlock.LockMisuseException;
 import dev.serverlock.internal.runtime.Clock;
@@ -118,7 +119,10 @@ public final class Release {
     private void ended(Hold hold, boolean inTime) {
         sessions.drop(hold);
         LockLostException lost = hold.lost();
-        hold.over(lost != null ? Hooks.End.LOST : inTime ? Hooks.End.RELEASED : Hooks.End.EXPIRED, lost);
+        if (lost == null && !inTime) {
+            lost = Errors.releasedLate(hold.request().name(), null);
+        }
+        hold.over(lost == null ? Hooks.End.RELEASED : Hooks.End.LOST, lost);
         context.callBack(
                 () -> hooks.released(hold.request().name(), Clock.duration(context.now() - hold.granted()), inTime));
     }
@@ -237,6 +241,17 @@ public final class Release {
         } finally {
             if (wasInterrupted) {
                 Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** Releases a lock that the application has not got, so that no hook is called. */
+    public void releaseUnseen(Hold hold) {
+        if (hold.end().isFirst()) {
+            try {
+                atOnce(hold);
+            } catch (LockException error) {
+                context.warn("the lock " + hold.request().name() + " ends with its lease", error);
             }
         }
     }

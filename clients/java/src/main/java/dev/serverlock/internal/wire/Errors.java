@@ -4,6 +4,8 @@ import dev.serverlock.LockArgumentException;
 import dev.serverlock.LockDeadlockException;
 import dev.serverlock.LockDeniedException;
 import dev.serverlock.LockException;
+import dev.serverlock.LockLostException;
+import dev.serverlock.LockMisuseException;
 import dev.serverlock.LockNoServerException;
 import dev.serverlock.LockRefusedException;
 import dev.serverlock.LockTimeoutException;
@@ -111,6 +113,34 @@ public final class Errors {
             return new LockUnavailableException(key, text, cause);
         }
         return new LockArgumentException(key, text, cause);
+    }
+
+    /** What an error says about its lock. */
+    public static String reason(LockException why) {
+        String text = why.getMessage();
+        return text.substring(text.indexOf(why.key()) + why.key().length() + 2);
+    }
+
+    /** The error of a release that came too late. cause: the loss that was reported before, or null. */
+    public static LockLostException releasedLate(String key, LockLostException cause) {
+        String why = cause == null ? "lost: its grant had ended before it was released" : reason(cause);
+        return new LockLostException(key, why, cause);
+    }
+
+    /** The same error for one more caller, with a stack trace of its own. */
+    public static LockException again(LockException error) {
+        String key = error.key();
+        String text = reason(error);
+        return switch (error.code()) {
+            case "refused" -> new LockRefusedException(key, text, error);
+            case "deadlock" -> new LockDeadlockException(key, text, error);
+            case "unavailable" -> new LockUnavailableException(key, text, error);
+            case "denied" -> new LockDeniedException(key, text, error);
+            case "no_server" -> new LockNoServerException(key, text, error);
+            case "argument" -> new LockArgumentException(key, text, error);
+            case "misuse" -> new LockMisuseException(key, text, error);
+            default -> throw new AssertionError(error);
+        };
     }
 
     public static LockException refused(String key) {

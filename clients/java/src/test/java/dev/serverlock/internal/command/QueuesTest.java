@@ -26,6 +26,9 @@ class QueuesTest {
         for (String lock : List.of("a{b", "a}b", "{}x", "x{}{y}")) {
             assertNull(Queues.of(Words.bytes(lock)), lock);
         }
+        assertEquals("report:result:{report}", Words.text(Queues.result(Words.bytes("report"))));
+        assertEquals("{42}:report:result", Words.text(Queues.result(Words.bytes("{42}:report"))));
+        assertNull(Queues.result(Words.bytes("a{b")));
         byte[] lock = {(byte) 0xff, 0};
         byte[] queue = {(byte) 0xff, 0, ':', 'q', 'u', 'e', 'u', 'e', ':', '{', (byte) 0xff, 0, '}'};
         assertArrayEquals(queue, Queues.of(lock));

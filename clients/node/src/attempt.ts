@@ -14,9 +14,10 @@ import { type Grant, predecessor } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { Resources } from './resources.js';
+import { Lookout, Resolved } from './results.js';
 import type { SessionConnection } from './sessions.js';
 import type { News } from './subscription.js';
-import { type Asking, type Queued, RESEND, Waiting } from './waiting.js';
+import { type Asking, type Queued, RESEND, RESEND_DOWN, Waiting } from './waiting.js';
 import { type Connection, fieldsOf, type Words } from './wire.js';
 
 /** The pause of an attempt that polls, in milliseconds. */
@@ -37,13 +38,14 @@ const newId = (): string => String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1
 
 export class Attempt implements Asking {
   id = newId();
-  readonly began: number;
   connection: Connection | undefined;
   usesConnection: boolean;
   isAlone = false;
   form: Form = COMMANDS;
   mayBeQueued = false;
   wasQueued = false;
+  /** It is in the script's queue. */
+  #hasPlace = false;
   news: News | undefined;
   readonly #deadline: number;
   /** Whose connection it is. */
@@ -59,16 +61,19 @@ export class Attempt implements Asking {
   /** Rejects when the attempt is given up. Created only for attempts that wait. */
   #gaveUp: Promise<never> | undefined;
   #reject: ((reason: unknown) => void) | undefined;
+  readonly #lookout: Lookout | undefined;
 
   constructor(
     readonly resources: Resources,
     readonly request: Request,
     readonly isBackground = false,
     readonly signal?: AbortSignal,
+    /** When its caller began to wait. */
+    readonly began = resources.clock.now(),
   ) {
-    this.began = resources.clock.now();
-    this.#deadline = this.began + request.wait;
+    this.#deadline = began + request.wait;
     this.usesConnection = request.needsConnection;
+    if (request.takesResult) this.#lookout = new Lookout(resources, request);
   }
 
   /** Called when the caller no longer wants the lock, or the manager is closed. */
@@ -82,14 +87,17 @@ export class Attempt implements Asking {
     if (this.#over) throw this.#over.reason;
   }
 
-  /** Resolves to the grant; rejects with the typed error, or the signal's reason. */
+  /** Resolves to the grant; rejects with the typed error, with the signal's reason, or with Resolved. */
   async run(): Promise<Grant> {
     let grant: Grant;
     this.signal?.throwIfAborted();
     this.resources.callers.enter(this);
     try {
+      // A lease that begins before may end before, on a busy machine.
+      if (this.resources.starting && !this.isBackground) await this.unlessGivenUp(this.resources.starting);
       if (this.request.needsConnection) await this.takeConnection();
       grant = await this.#get();
+      if (this.#lookout) await this.unlessGivenUp(this.#lookout.lookAgain());
       if (this.request.replicas || this.request.options.fsync)
         await confirm(this.connection, this.request, this.resources.timeout);
       this.throwIfGivenUp();
@@ -161,10 +169,12 @@ export class Attempt implements Asking {
     let grant = resources.blocking.isReady ? await this.#waits.alone() : undefined;
     if (!grant && request.wait && resources.notifies && resources.subscription.isUp)
       grant = await this.#waits.byNotify();
-    grant ??= await this.ask(0);
+    // The server keeps no result for the place of an attempt whose last copy had no RESULT.
+    const isFirst = !(this.mayBeQueued && request.takesResult);
+    if (isFirst) grant ??= await this.ask(0);
     if (grant) return grant;
     if (this.left <= 0) {
-      this.mayBeQueued = false; // it has no place in the queue
+      if (isFirst) this.mayBeQueued = false; // it has no place in the queue
       throw request.wait ? this.timedOut() : await this.#refused();
     }
     grant = await this.#waits.alone();
@@ -190,6 +200,11 @@ export class Attempt implements Asking {
     return this.#deadline - this.resources.clock.now();
   }
 
+  /** A release with the script removes attempts whose channel has no subscriber, so they join its queue only later. */
+  get #joinsLater(): boolean {
+    return this.isPortable && !this.resources.subscription.isUp && !this.#hasPlace;
+  }
+
   /** Sends the ACQUIRE, and resends it after temporary errors. undefined: nil. */
   ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
   ask(wait: number, channel: string): Promise<Grant | Queued | undefined>;
@@ -198,9 +213,11 @@ export class Attempt implements Asking {
     for (;;) {
       const sent = this.resources.clock.now();
       let reply: unknown;
+      const isEarly = channel !== undefined && this.#joinsLater;
+      const joins = isEarly ? undefined : channel;
       this.#isOnItsWay = false;
       try {
-        reply = await this.form.acquire(this.request, this.id, wait, channel, send);
+        reply = await this.form.acquire(this.request, this.id, isEarly ? 0 : wait, joins, send);
       } catch (thrown) {
         const error = read(thrown);
         const isRefusal = error instanceof ReplyError && !error.isUnknownCommand && /^(ERR|NOPERM)$/.test(error.code);
@@ -220,15 +237,21 @@ export class Attempt implements Asking {
         reply = late.reply; // to the first copy
       }
       this.#tries = 0; // pauses are short again
-      const place = channel === undefined ? undefined : placeOf(reply);
+      const place = joins === undefined ? undefined : placeOf(reply);
       if (place !== undefined) this.wasQueued = true;
+      if (place !== undefined && this.isPortable) this.#hasPlace = true;
       if (!this.isPortable) {
         this.resources.isPortable = false;
         if (place !== undefined) this.resources.notifyWorks = true;
-      } else if (channel !== undefined && (reply === null || reply === undefined)) {
-        return pollPause(); // it was sent with the lock alone
       }
-      return place ?? this.#granted(reply, sent);
+      // Without a place, it was sent with the lock alone, or before the subscription was up.
+      const polls = this.isPortable && channel !== undefined && (reply === null || reply === undefined);
+      if (polls && isEarly) this.mayBeQueued = this.wasQueued || this.#mayStillRun;
+      const untilNext = isEarly ? RESEND_DOWN : pollPause();
+      const answer = polls ? untilNext : (place ?? this.#granted(reply, sent));
+      if (this.#lookout && this.isPortable && typeof answer !== 'object')
+        await this.unlessGivenUp(this.#lookout.look());
+      return answer;
     }
   }
 
@@ -238,6 +261,10 @@ export class Attempt implements Asking {
     if (typeof reply === 'number' && reply > 0) return { token: reply, predecessor: null, ...grant };
     if (Array.isArray(reply) && reply.length === 4 && typeof reply[0] === 'number') {
       return { token: reply[0], predecessor: predecessor(reply), ...grant };
+    }
+    if (!this.isPortable && Array.isArray(reply) && reply.length === 1 && Buffer.isBuffer(reply[0])) {
+      this.mayBeQueued = false; // it has ended
+      throw new Resolved(reply[0]);
     }
     throw typed(new ReplyError(`ERR the server answered ${JSON.stringify(reply)}`), this.request.name);
   }
@@ -252,8 +279,9 @@ export class Attempt implements Asking {
   #send(words: Words, timeout: number): Promise<unknown> {
     this.mayBeQueued = this.#isOnItsWay = true;
     const own = this.#session ?? this.connection;
-    if (own) return own.call(words, timeout);
-    return this.resources.wire.call(this.request.key, words, timeout);
+    const { request, resources } = this;
+    if (own) return own.call(words, timeout, request.takesResult);
+    return resources.wire.call(request.key, words, timeout, request.takesResult);
   }
 
   /**
@@ -357,7 +385,7 @@ export class Attempt implements Asking {
     if (!this.isPortable || !this.mayBeQueued) return;
     void this.resources.cancel(this.request, this.id, this.form, false, this.#mayStillRun);
     this.id = newId();
-    this.mayBeQueued = this.wasQueued = this.#mayStillRun = false;
+    this.mayBeQueued = this.wasQueued = this.#hasPlace = this.#mayStillRun = false;
   }
 
   /** Leaves the queue, and releases a grant that the attempt may not know about. */

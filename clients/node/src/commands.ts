@@ -8,7 +8,7 @@ export const COMMANDS: Form = {
     for (const key of request.keys) await send(['LOCK.CANCEL', key, id]);
   },
   extend: (request, token, lease, send) => send(request.extend(token, lease)),
-  release: (request, token, send) => send(request.release(token)),
+  release: (request, token, send, result) => send(request.release(token, result)),
   check: (request, token, send) => Promise.all(request.keys.map((key) => send(['LOCK.CHECK', key, token]))),
   info: (request, send) => send(['LOCK.INFO', request.key]),
   fenced:

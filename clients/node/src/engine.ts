@@ -4,11 +4,12 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
 import { Blocking } from './blocking.js';
 import { Callers } from './callers.js';
-import { type Clock, pause } from './clock.js';
+import type { Clock } from './clock.js';
 import { COMMANDS } from './commands.js';
 import { Connections } from './connections.js';
 import { LockBadArgumentError, type LockLostError, LockMisuseError } from './errors.js';
-import { ConnectionLost, isTransient, ReplyError, read, typed } from './failures.js';
+import { ConnectionLost, ReplyError, read, typed } from './failures.js';
+import { Flights } from './flights.js';
 import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
 import { HookCalls } from './hooks.js';
@@ -16,10 +17,12 @@ import { Keeping } from './keeping.js';
 import { TAKEN } from './lease.js';
 import type { Hooks, LockOptions } from './options.js';
 import { MARGIN, Portable } from './portable.js';
+import { Releasing } from './releasing.js';
 import { Timer } from './renewal.js';
 import type { ClientOptions } from './renewal-client.js';
 import { RenewalThread } from './renewal-thread.js';
 import type { Request } from './request.js';
+import { Resolved } from './results.js';
 import { ServerClock } from './server-clock.js';
 import { Sessions } from './sessions.js';
 import { Subscription } from './subscription.js';
@@ -47,8 +50,10 @@ export class Engine {
   readonly sessions: Sessions;
   readonly portable: Portable;
   readonly serverClock: ServerClock;
+  readonly flights: Flights;
   readonly #hooks: HookCalls;
   readonly #keeping: Keeping;
+  readonly #releasing: Releasing;
   readonly #thread: RenewalThread | undefined;
   /** The holds of the scopes around the running call. Code started in a scope may outlive it. */
   readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
@@ -81,6 +86,8 @@ export class Engine {
     this.portable = new Portable(reach, this.subscription);
     this.serverClock = new ServerClock(reach);
     this.#keeping = new Keeping(this, STILL_RUNS);
+    this.#releasing = new Releasing(this);
+    this.flights = new Flights(wire.clock);
     if (forThread) this.#thread = new RenewalThread(this, forThread);
   }
 
@@ -89,6 +96,10 @@ export class Engine {
     if (!this.#thread || request.maxHold < Infinity) return;
     const why = 'renewed in a thread, a loop that hangs would hold the lock forever';
     throw new LockBadArgumentError(request.name, `maxHold is missing: ${why}`);
+  }
+
+  get starting(): Promise<void> | undefined {
+    return this.#thread?.starting;
   }
 
   warn(text: string): void {
@@ -155,20 +166,28 @@ export class Engine {
     return undefined;
   }
 
-  async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {
+  /**
+   * `began`: when the caller began to wait, if that was earlier. Rejects with the typed error, with the signal's
+   * reason, or with Resolved.
+   */
+  async acquire(request: Request, signal?: AbortSignal, isBackground = false, began?: number): Promise<Held> {
     const outer = this.reentered(request);
     if (outer) {
       signal?.throwIfAborted();
       outer._entries += 1;
       return outer;
     }
-    const attempt = new Attempt(this, request, isBackground, signal);
+    const attempt = new Attempt(this, request, isBackground, signal, began);
     let held: Held;
     try {
       const grant = await attempt.run();
       held = Held._of(this, request, grant, attempt.began);
       if (grant.session) this.sessions.join(held, grant.session);
     } catch (thrown) {
+      if (thrown instanceof Resolved) {
+        this.#hooks.result(request, attempt.began, attempt.isPortable);
+        throw thrown;
+      }
       const isOurs = thrown instanceof ReplyError || thrown instanceof ConnectionLost;
       const error = isOurs ? typed(thrown, request.name) : thrown;
       this.#hooks.failed(request, attempt.began, attempt.isPortable, error, signal);
@@ -238,7 +257,7 @@ export class Engine {
   /** Sends an EXTEND that may be sent twice. */
   sendExtend(held: Held, lease: number, timeout: number): Promise<unknown> {
     const request = held._request;
-    return held._flights.add(held._form.extend(request, held.token, lease, this.#surely(request, timeout)));
+    return held._inFlight.add(held._form.extend(request, held.token, lease, this.#surely(request, timeout)));
   }
 
   #surely(request: Request, timeout: number): Send {
@@ -251,8 +270,8 @@ export class Engine {
     held._lease.extending(sent, lease);
     let reply: unknown;
     try {
-      reply = await this.#ask(held, (form, send) =>
-        held._flights.add(form.extend(held._request, held.token, lease, send)),
+      reply = await this.ask(held, (form, send) =>
+        held._inFlight.add(form.extend(held._request, held.token, lease, send)),
       );
     } finally {
       held._lease.extended(sent, lease, reply === 1);
@@ -263,7 +282,7 @@ export class Engine {
 
   async verify(held: Held): Promise<number> {
     held.check();
-    const left = await this.#ask(held, (form, send) => form.check(held._request, held.token, send));
+    const left = await this.ask(held, (form, send) => form.check(held._request, held.token, send));
     const least = Math.min(...left.map(Number));
     if (!(least > 0)) this.#taken(held);
     return Math.min(least, held.left());
@@ -282,7 +301,7 @@ export class Engine {
     const plain = this.wire.prefixed(given);
     const key = plain[1];
     const keys = key === undefined ? [held._request.key] : [held._request.key, key];
-    const reply = await this.#ask(held, (form, send) =>
+    const reply = await this.ask(held, (form, send) =>
       send(['EVAL', form.fenced, keys.length, ...keys, held.token, ...plain]),
     );
     const first: unknown = Array.isArray(reply) ? reply[0] : undefined;
@@ -296,7 +315,8 @@ export class Engine {
     throw held._over();
   }
 
-  async #ask<T>(held: Held, call: (form: Form, send: Send) => Promise<T>): Promise<T> {
+  /** Sends a command in the hold's form. Rejects with the typed error. */
+  async ask<T>(held: Held, call: (form: Form, send: Send) => Promise<T>): Promise<T> {
     const send: Send = (words) => this.wire.call(held._request.key, words, this.timeout);
     for (;;) {
       try {
@@ -325,8 +345,8 @@ export class Engine {
     let inTime = false;
     try {
       if (held._gone) inTime = false;
-      else if (wait > 0 && !wasLost) inTime = await this.#releaseLater(held, wait);
-      else inTime = (await this.#releaseNow(held)) && !wasLost;
+      else if (wait > 0 && !wasLost) inTime = await this.#releasing.later(held, wait);
+      else inTime = (await this.#releasing.now(held)) && !wasLost;
     } finally {
       this.sessions.leave(held);
     }
@@ -338,70 +358,6 @@ export class Engine {
     held._ended = true;
     this.timer.forget();
     this.#thread?.forget(held);
-  }
-
-  /** Sends RELEASE until answered, for as long as a call may take; then in the background until the lease ends. */
-  async #releaseNow(held: Held): Promise<boolean> {
-    const began = this.clock.now();
-    const epoch = this.wire.epoch();
-    try {
-      return this.#wasHeld(held, await this.#sendRelease(held), epoch !== this.wire.epoch());
-    } catch (thrown) {
-      return this.#releaseAgain(held, read(thrown), began + this.timeout);
-    }
-  }
-
-  #sendRelease(held: Held): Promise<unknown> {
-    return held._form.release(held._request, held.token, this.#surely(held._request, this.timeout));
-  }
-
-  /** A release that was sent twice may find its own work already done. */
-  #wasHeld(held: Held, reply: unknown, sentTwice: boolean): boolean {
-    return held._request.wasHeld(reply) || (reply === 0 && sentTwice && this.clock.now() < held._lease.lostAt);
-  }
-
-  async #releaseAgain(held: Held, first: ReplyError | ConnectionLost, end: number): Promise<boolean> {
-    const request = held._request;
-    for (let tries = 0, error = first; ; ) {
-      if (!(error instanceof ReplyError && this.missed(held, error))) {
-        tries += 1;
-        if (!isTransient(error)) throw typed(error, request.name);
-        const settled = error instanceof ConnectionLost ? error.settled : undefined;
-        if (settled || this.clock.now() >= Math.min(end, held._lease.lostAt)) {
-          // The copy in flight may do the work. Then the one in the background finds nothing to do.
-          this.timer.owe(held._lease.end, this.#settling(held));
-          this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
-          return this.clock.now() < held._lease.lostAt;
-        }
-        await pause(this.clock, 20 * tries, true);
-      }
-      const epoch = this.wire.epoch();
-      try {
-        return this.#wasHeld(held, await this.#sendRelease(held), tries > 0 || epoch !== this.wire.epoch());
-      } catch (thrown) {
-        error = read(thrown);
-      }
-    }
-  }
-
-  /** Cuts the lease to what is left of `atLeast`; the timer releases the lock after that. */
-  async #releaseLater(held: Held, wait: number): Promise<boolean> {
-    const reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, wait, send));
-    const at = this.clock.now() + wait;
-    this.timer.later(at, () => this.timer.owe(at + 1000, this.#settling(held)));
-    return reply === 1;
-  }
-
-  #settling(held: Held): () => Promise<unknown> {
-    return async () => {
-      try {
-        return await this.#sendRelease(held);
-      } catch (thrown) {
-        const error = read(thrown);
-        if (error instanceof ReplyError) this.missed(held, error);
-        throw error;
-      }
-    };
   }
 
   /**
@@ -420,7 +376,7 @@ export class Engine {
   giveUp(held: Held): void {
     if (held._ended) return;
     this.#end(held);
-    this.timer.owe(held._lease.end, this.#settling(held));
+    this.#releasing.owe(held);
   }
 
   /** What the server adds to the hold's leases. */
@@ -482,6 +438,7 @@ export class Engine {
       attempts: this.callers.size,
       waiting: this.subscription.size,
       owed: this.timer.owed,
+      flights: this.flights.size,
       sessions: this.sessions.size,
       ...this.connections.counts,
     };

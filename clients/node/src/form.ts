@@ -12,7 +12,8 @@ export interface Form {
   /** Ends an attempt: its wait, and what it may have been granted. */
   cancel(request: Request, id: string, channel: string, send: Send): Promise<unknown>;
   extend(request: Request, token: number, lease: number, send: Send): Promise<unknown>;
-  release(request: Request, token: number, send: Send): Promise<unknown>;
+  /** `result`: for the attempts that take it. The script cannot pass it on. */
+  release(request: Request, token: number, send: Send, result?: Buffer): Promise<unknown>;
   /** The milliseconds left for each key. */
   check(request: Request, token: number, send: Send): Promise<unknown[]>;
   /** The fields of LOCK.INFO for the first key. */

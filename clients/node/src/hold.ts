@@ -3,8 +3,8 @@
 import { type Key, msOf } from './checks.js';
 import type { Clock } from './clock.js';
 import { LockLostError } from './errors.js';
-import { Flights } from './flights.js';
 import type { Form } from './form.js';
+import { InFlight } from './in-flight.js';
 import { Lease, TAKEN } from './lease.js';
 import type { Request } from './request.js';
 import type { SessionConnection } from './sessions.js';
@@ -88,8 +88,9 @@ export class Held {
   /** @internal */ _entry = 0;
   /** @internal */ _form: Form;
   /** @internal */ _session: SessionConnection | undefined;
+  /** @internal What its release passes on to those that wait for it. */ _result: Buffer | undefined;
   #lost: LockLostError | undefined;
-  #flights: Flights | undefined;
+  #inFlight: InFlight | undefined;
   /** Created on demand, because one controller costs more than the rest of a hold. */
   #abort: AbortController | undefined;
 
@@ -184,9 +185,9 @@ export class Held {
   }
 
   /** @internal The EXTENDs that the server may still run. Created on demand: most holds are never extended. */
-  get _flights(): Flights {
-    this.#flights ??= new Flights(this._keeper.clock);
-    return this.#flights;
+  get _inFlight(): InFlight {
+    this.#inFlight ??= new InFlight(this._keeper.clock);
+    return this.#inFlight;
   }
 
   /** @internal Called when the lock has ended without a release. The user is notified once. */

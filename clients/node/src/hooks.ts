@@ -37,6 +37,12 @@ export class HookCalls {
     else if (signal?.aborted) this.#callBack(() => this.#hooks.cancelled?.(request.name, waited, event()));
   }
 
+  /** An attempt has ended with another holder's result. */
+  result(request: Request, began: number, isPortable: boolean): void {
+    const waited = this.#clock.now() - began;
+    this.#callBack(() => this.#hooks.result?.(request.name, waited, eventOf(request, isPortable)));
+  }
+
   lost(held: Held, error: LockLostError): void {
     this.#callBack(() => this.#hooks.lost?.(held.key, this.#clock.now() - held._granted, error, eventOfHeld(held)));
   }

@@ -37,6 +37,7 @@ export { type IoredisClient, Lock, Locks, type NodeRedisClient, type RedisClient
 export { Once, type Outcome } from './once.js';
 export type {
   AcquireOptions,
+  FlightOptions,
   Hooks,
   LeaderHooks,
   LeaderOptions,
@@ -46,4 +47,5 @@ export type {
   OnceOptions,
   RecoverOptions,
 } from './options.js';
+export type { Compute } from './single-flight.js';
 export type { LockTerms } from './terms.js';

@@ -53,19 +53,19 @@ class Ioredis implements Wire {
     await new Promise<void>((resolve) => this.#client.refreshSlotsCache(() => resolve()));
   }
 
-  call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
-    const sent = this.isCluster ? this.#routed(key, text(words)) : send(this.#client, text(words));
+  call(key: Buffer, words: Words, timeout: number, asBytes = false): Promise<unknown> {
+    const sent = this.isCluster ? this.#routed(key, text(words), asBytes) : send(this.#client, text(words), asBytes);
     return within(sent, timeout, () => noReply(timeout, sent));
   }
 
   /** ioredis does not know which argument of LOCK.* is the key, so the node is chosen here. */
-  async #routed(key: Buffer, words: (string | Buffer)[]): Promise<unknown> {
+  async #routed(key: Buffer, words: (string | Buffer)[], asBytes: boolean): Promise<unknown> {
     let node = await this.#node(key);
     let asking = false;
     for (let hop = 1; ; hop += 1) {
       try {
         if (asking) void send(node, ['ASKING']).catch(() => undefined);
-        return await send(node, words);
+        return await send(node, words, asBytes);
       } catch (thrown) {
         const error = read(thrown);
         const moved = error instanceof ReplyError && /^(MOVED|ASK) \d+ (\S+)/.exec(error.message);
@@ -132,14 +132,18 @@ class Ioredis implements Wire {
 const addressOf = (node: Any): string => `${node.options.host}:${node.options.port}`;
 
 /** The command that the library's `call` builds from the words, with that prefix on the keys that it knows. */
-function commandOf(client: Any, words: (string | Buffer)[], keyPrefix: string): Any {
-  return client.call.call({ options: { keyPrefix }, sendCommand: (command: Any) => command }, ...words);
+function commandOf(client: Any, words: (string | Buffer)[], keyPrefix: string, asBytes = false): Any {
+  const call = asBytes ? client.callBuffer : client.call;
+  return call.call({ options: { keyPrefix }, sendCommand: (command: Any) => command }, ...words);
 }
 
-/** The keys already have their prefix. The library would add it again to EVAL's keys. */
-function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
-  if (!client.options?.keyPrefix) return asked(() => client.call(...words));
-  return asked(() => client.sendCommand(commandOf(client, words, '')));
+/**
+ * The keys already have their prefix; the library would add it again to EVAL's keys. Its automatic pipelines would send
+ * what `callBuffer` builds without its first word.
+ */
+function send(client: Any, words: (string | Buffer)[], asBytes = false): Promise<unknown> {
+  if (!asBytes && !client.options?.keyPrefix) return asked(() => client.call(...words));
+  return asked(() => client.sendCommand(commandOf(client, words, '', asBytes)));
 }
 
 class IoredisConnection implements Connection {
@@ -162,9 +166,9 @@ class IoredisConnection implements Connection {
     return this.#isOpen;
   }
 
-  call(words: Words, timeout: number): Promise<unknown> {
+  call(words: Words, timeout: number, asBytes = false): Promise<unknown> {
     if (!this.#isOpen) return Promise.reject(new ConnectionLost(new Error('the connection is closed')));
-    return within(send(this.#client, text(words)), timeout, () => noReply(timeout), this.#fail);
+    return within(send(this.#client, text(words), asBytes), timeout, () => noReply(timeout), this.#fail);
   }
 
   async subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void> {

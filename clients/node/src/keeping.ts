@@ -40,8 +40,8 @@ export class Keeping {
     const { timeout, clock } = this.#extender;
     const end = clock.now() + timeout;
     // A renewal that the server runs after this EXTEND would shorten the lease.
-    const isIdle = await held._flights.settle(timeout);
-    let isUnsure = !isIdle || this.#extender.clock.now() < held._flights.failedAt + this.#stillRuns;
+    const isIdle = await held._inFlight.settle(timeout);
+    let isUnsure = !isIdle || this.#extender.clock.now() < held._inFlight.failedAt + this.#stillRuns;
     for (let tries = 1; ; tries += 1) {
       try {
         const reply = await this.#extendUntil(held, until);
@@ -85,7 +85,7 @@ export class Keeping {
     const copy = (): void =>
       this.#extender.timer.later(this.#extender.clock.now() + this.#stillRuns, () => this.#owe(held, until, false));
     copy();
-    if (held._flights.arePending) void held._flights.settle().then(copy); // on a connection that has not answered
+    if (held._inFlight.arePending) void held._inFlight.settle().then(copy); // on a connection that has not answered
   }
 
   /** Sets a lease that ends then. Never earlier: the lease is rounded up. */

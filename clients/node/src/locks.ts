@@ -11,6 +11,7 @@ import { Once, scheduleOf } from './once.js';
 import {
   ACQUIRE_OPTIONS,
   type AcquireOptions,
+  type FlightOptions,
   HOOKS,
   LEADER_OPTIONS,
   type LeaderOptions,
@@ -24,6 +25,7 @@ import {
 import { clientOptionsOf } from './renewal-client.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
 import { Group } from './sessions.js';
+import { type Compute, flightOf, fly } from './single-flight.js';
 import { LOCK_OPTIONS } from './terms.js';
 import type { Wire } from './wire.js';
 
@@ -146,6 +148,26 @@ export class Locks extends Describing {
     const schedule = scheduleOf(keyOf(key), period, options, this.#wire.prefix, offset);
     if (schedule.reruns) this.#engine.checkRenewal(schedule.request);
     return Once._of(this.#engine, schedule);
+  }
+
+  /**
+   * Resolves to the value of the key, in a Buffer: one caller computes it, and all that wait, in all processes, get the
+   * same bytes. Durations are milliseconds.
+   *
+   * The caller that gets the lock calls `compute`, which returns bytes, or a string that stands for its bytes in UTF-8.
+   * Up to 64 KB (`lock.result-max`) are passed on to other processes; each computes a longer value itself. The lock is
+   * renewed while `compute` runs. If its process dies, the next caller computes once the lease has ended. The callers
+   * of one manager share one attempt. If `compute` throws, its caller gets the error, and the next caller computes. A
+   * call that comes once `compute` has returned computes again.
+   *
+   * Rejects with LockTimeoutError if there is no value within `wait`; with LockMisuseError within `compute` of the same
+   * key; with LockLostError if the lock is lost and `compute` throws what its signal is aborted with; with
+   * LockBadArgumentError if `compute` returns something else; or with another LockError.
+   */
+  async singleFlight(key: Key, lease: number, compute: Compute, options: FlightOptions = {}): Promise<Buffer> {
+    const request = flightOf(keyOf(key), lease, compute, options, this.#wire.prefix);
+    this.#engine.checkRenewal(request);
+    return fly(this.#engine, request, compute, options.signal);
   }
 
   /** Returns a Leader, which campaigns for the key from `start` until `stop`. */

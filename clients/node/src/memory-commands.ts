@@ -26,7 +26,7 @@ export class Commands {
       this.table.recover({ ...askOf([key as string], words), hasDetails: true }, client),
     'LOCK.EXTEND': ([key, ...words]) => this.#extend([key as string], words),
     'LOCK.MEXTEND': (words) => this.#extend(...manyOf(words)),
-    'LOCK.RELEASE': ([key, token]) => this.table.release(key as string, Number(token)),
+    'LOCK.RELEASE': ([key, token, , result]) => this.table.release(key as string, Number(token), result),
     'LOCK.MRELEASE': (words) => this.#releaseAll(...manyOf(words)),
     'LOCK.CHECK': ([key, token]) => this.table.check(key as string, Number(token)),
     'LOCK.CANCEL': ([key, id]) => this.table.cancel(key as string, id as string),
@@ -151,6 +151,7 @@ function askOf(keys: string[], options: string[]): Ask {
     isAlone: true,
     isSession: false,
     hasDetails: false,
+    takesResult: false,
   };
   const share = (most: number): void => {
     ask.isAlone = false;
@@ -168,6 +169,7 @@ function askOf(keys: string[], options: string[]): Ask {
     LIMIT: () => share(Number(next())),
     SESSION: () => (ask.isSession = true),
     DETAILS: () => (ask.hasDetails = true),
+    RESULT: () => (ask.takesResult = true),
   };
   for (const name of rest) take[name]?.();
   return ask;

@@ -7,8 +7,9 @@ const RETENTION = 60_000;
 export const CLAIM = 2000;
 /** How long an attempt that is not waiting keeps its place. */
 export const PLACE = 10_000;
+export const LONGEST_RESULT = 65_536;
 
-export type Reply = string | number | null | Reply[];
+export type Reply = string | number | null | Buffer | Reply[];
 
 /** A connection to the in-memory server. */
 export interface Client {
@@ -28,6 +29,7 @@ export interface Ask {
   isAlone: boolean;
   isSession: boolean;
   hasDetails: boolean;
+  takesResult: boolean;
 }
 
 /** One holder. Others may have the lock at `ends`, a margin after the end of the lease. */

@@ -1,10 +1,12 @@
 /** The locks and queues of an in-memory server. They follow the module's rules, as far as this package uses them. */
 
+import { ReplyError } from './failures.js';
 import {
   type Ask,
   CLAIM,
   type Client,
   type Grant,
+  LONGEST_RESULT,
   Lock,
   MARGIN,
   PLACE,
@@ -32,6 +34,8 @@ export class Table {
   #orders = 0;
   /** For a while, an ID that left a queue, or was refused, has its place there. */
   readonly #places = new Map<string, Place>();
+  /** Attempts that were notified of a result, and until when each can claim it. */
+  readonly #results = new Map<string, { readonly result: string; readonly until: number }>();
   #lastToken = 0;
   readonly refused = new Map<string, Error>();
 
@@ -62,6 +66,8 @@ export class Table {
 
   acquire(ask: Ask, client: Client | undefined): Reply | typeof PENDING {
     this.checkAllowed(ask.keys);
+    const result = this.#resultFor(ask);
+    if (result) return [result];
     const own = this.#waiterOf(ask);
     const grants = this.#held(ask);
     if (grants[0]) {
@@ -99,14 +105,38 @@ export class Table {
     return 1;
   }
 
-  release(key: string, token: number): number {
+  /** `result`: for the attempts in the queue that take it, as text in latin1. */
+  release(key: string, token: number, result?: string): number {
+    if (result !== undefined && result.length > LONGEST_RESULT)
+      throw new ReplyError(`ERR result is longer than ${LONGEST_RESULT} bytes, the limit lock.result-max`);
     const lock = this.lock(key);
     const grant = lock.find(token);
     if (!grant) return 0;
     const inTime = grant.ends > this.#now;
     lock.drop(grant);
+    if (inTime && result !== undefined && !grant.claimant) this.#passOn(key, result);
     this.#serve(key);
     return inTime ? 1 : -1;
+  }
+
+  /** Each attempt in the queue that takes the result gets it instead of the lock. */
+  #passOn(key: string, result: string): void {
+    const until = this.#now + CLAIM;
+    for (const waiter of this.queue(key).filter(({ ask }) => ask.takesResult)) {
+      this.#leave(waiter);
+      if (waiter.answer) {
+        waiter.answer([Buffer.from(result, 'latin1')]);
+      } else {
+        this.#results.set(placeOf(waiter.ask), { result, until });
+        this.#notify(waiter, 'result');
+      }
+    }
+  }
+
+  #resultFor(ask: Ask): Buffer | undefined {
+    for (const [place, { until }] of this.#results) if (until <= this.#now) this.#results.delete(place);
+    const known = ask.takesResult ? this.#results.get(placeOf(ask)) : undefined;
+    return known && Buffer.from(known.result, 'latin1');
   }
 
   check(key: string, token: number): number {

@@ -37,6 +37,8 @@ export async function libraryOf(): Promise<Any> {
 
 /** This package applies the time-outs of commands itself. */
 const PATIENT = { timeout: undefined };
+/** Replies whose strings are Buffers: the library's type of a string is the byte that begins it. */
+const AS_BYTES = { ...PATIENT, typeMapping: { [Buffer.from('$').readUInt8()]: Buffer } };
 
 /** The commands without a key that are sent to the server of a key. */
 const KEYLESS = new Set(['TIME', 'INFO']);
@@ -82,12 +84,13 @@ class NodeRedis implements Wire {
     await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
   }
 
-  call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
-    if (this.#kind === 'pool') return this.#pooled(words, timeout);
+  call(key: Buffer, words: Words, timeout: number, asBytes = false): Promise<unknown> {
+    const terms = asBytes ? AS_BYTES : PATIENT;
+    if (this.#kind === 'pool') return this.#pooled(words, timeout, terms);
     // A signal stops a command that is still unwritten when its time is up. A signal costs more than everything else,
     // and a connected client, which writes at once, needs none.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
-    const options = waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT;
+    const options = waiting ? { ...terms, abortSignal: waiting.signal } : terms;
     const sent = asked(() => this.#send(key, text(words), options));
     return within(sent, timeout, () => {
       waiting?.abort();
@@ -96,13 +99,13 @@ class NodeRedis implements Wire {
   }
 
   /** A call that gets no reply in time gives up its turn, because the connection may never answer. */
-  #pooled(words: Words, timeout: number): Promise<unknown> {
+  #pooled(words: Words, timeout: number, terms: object): Promise<unknown> {
     const waiting = new AbortController();
     let sent: Promise<unknown> | undefined;
     let leave = (): void => undefined;
     const reply = new Promise<unknown>((resolve, reject) => {
       leave = this.#semaphore.take(() => {
-        sent = asked(() => this.#client.sendCommand(text(words), { abortSignal: waiting.signal, timeout: undefined }));
+        sent = asked(() => this.#client.sendCommand(text(words), { ...terms, abortSignal: waiting.signal }));
         sent.then(resolve, reject);
       });
     });
@@ -221,9 +224,9 @@ class NodeRedisConnection implements Connection {
     return this.#isOpen;
   }
 
-  call(words: Words, timeout: number): Promise<unknown> {
+  call(words: Words, timeout: number, asBytes = false): Promise<unknown> {
     if (!this.#isOpen) return Promise.reject(new ConnectionLost(new Error('the connection is closed')));
-    const sent = asked(() => this.#client.sendCommand(text(words), PATIENT));
+    const sent = asked(() => this.#client.sendCommand(text(words), asBytes ? AS_BYTES : PATIENT));
     return within(sent, timeout, () => noReply(timeout), this.#fail);
   }
 

@@ -121,6 +121,7 @@ export function telemetry(options: TelemetryOptions = {}): Required<Hooks> {
   function lost(holding: Holding, ms: number, why: string): void {
     losses.add(1, labels(holding.keys));
     holding.span.addEvent('lock.lost');
+    holding.span.setAttribute('error.type', 'lost');
     holding.span.setStatus({ code: SpanStatusCode.ERROR, message: why });
     ended(holding, 'lost', ms);
   }
@@ -139,6 +140,7 @@ export function telemetry(options: TelemetryOptions = {}): Required<Hooks> {
     },
     refused: (_key, ms, error, event) => waited(event, ms, error.code, error),
     cancelled: (_key, ms, event) => waited(event, ms, 'cancelled'),
+    result: (_key, ms, event) => waited(event, ms, 'result'),
     lost: (_key, ms, error, { held }) => {
       const holding = take(held);
       if (holding) lost(holding, ms, error.message);

@@ -26,6 +26,16 @@ export interface OnceOptions extends Pick<LockTerms, 'owner' | 'replicas' | 'rep
   onLost?: (held: HeldOnce) => void;
 }
 
+/** Options of `singleFlight`. Durations are milliseconds. */
+export interface FlightOptions extends Pick<LockTerms, 'owner' | 'maxHold'> {
+  /** How long to wait for the value, at least 1; Infinity: forever. Default: 60000. */
+  wait?: number;
+  /** Aborts the call, which rejects with the signal's reason. If `compute` is running, its signal is aborted. */
+  signal?: AbortSignal;
+  /** Called once with the hold when it is lost; `held.signal` is aborted as well. */
+  onLost?: (held: Held) => void;
+}
+
 /** Options of an attempt. */
 export interface AcquireOptions {
   /** Aborts the attempt, which rejects with the signal's reason and leaves nothing behind. */
@@ -48,6 +58,8 @@ export interface Hooks {
   refused?(key: string, waited: number, error: LockError, event: LockEvent): void;
   /** The caller's signal was aborted. */
   cancelled?(key: string, waited: number, event: LockEvent): void;
+  /** An attempt of `singleFlight` got another holder's result in place of the lock. */
+  result?(key: string, waited: number, event: LockEvent): void;
   lost?(key: string, held: number, error: LockLostError, event: LockEvent): void;
   released?(key: string, held: number, inTime: boolean, event: LockEvent): void;
 }
@@ -92,6 +104,7 @@ export const HOOKS: Names<Hooks> = {
   granted: true,
   refused: true,
   cancelled: true,
+  result: true,
   lost: true,
   released: true,
 };
@@ -114,6 +127,14 @@ export const ONCE_OPTIONS: Names<OnceOptions> = {
   fsync: true,
   maxHold: true,
   onLost: true,
+};
+/** @internal */
+export const FLIGHT_OPTIONS: Names<FlightOptions> = {
+  wait: true,
+  owner: true,
+  maxHold: true,
+  onLost: true,
+  signal: true,
 };
 const { reentrant: _, ...NOT_REENTRANT } = LOCK_OPTIONS;
 const { wait: __, ...RECOVERED } = NOT_REENTRANT;

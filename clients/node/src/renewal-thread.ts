@@ -32,6 +32,11 @@ export class RenewalThread {
   readonly #manager: Manager;
   readonly #worker: Worker;
   #isOver = false;
+  #started: (() => void) | undefined;
+  /** Resolves once the thread can renew, or has ended. undefined: it has. */
+  starting: Promise<void> | undefined = new Promise((resolve) => {
+    this.#started = resolve;
+  });
   #count = 0;
   readonly #ids = new WeakMap<Held, number>();
   readonly #holds = new Map<number, WeakRef<Held>>();
@@ -75,13 +80,13 @@ export class RenewalThread {
     this.#dropped.register(held, id, held);
   }
 
-  /** Stops renewing the hold. Its flights include what the thread has sent. */
+  /** Stops renewing the hold. The thread's commands count as in flight until it is idle. */
   forget(held: Held): void {
     const id = this.#ids.get(held);
     if (id === undefined || !this.#holds.has(id)) return;
     this.#dropped.unregister(held);
     const idle = new Promise<void>((resolve, reject) => this.#ending.set(id, { resolve, reject }));
-    void held._flights.add(idle);
+    void held._inFlight.add(idle);
     this.#forget(id);
   }
 
@@ -120,7 +125,9 @@ export class RenewalThread {
   }
 
   #hear(report: Report): void {
-    if (report.of === 'warning') {
+    if (report.of === 'ready') {
+      this.#begin();
+    } else if (report.of === 'warning') {
       this.#manager.warn(report.text);
     } else if (report.of === 'end') {
       void this.#holds.get(report.id)?.deref()?.lost; // reading it reports the loss
@@ -132,7 +139,13 @@ export class RenewalThread {
     }
   }
 
+  #begin(): void {
+    this.starting = undefined;
+    this.#started?.();
+  }
+
   #ended(why: string): void {
+    this.#begin();
     for (const idle of this.#ending.values()) idle.reject(new ConnectionLost(new Error('the thread has ended')));
     this.#ending.clear();
     const holds = [...this.#holds.values()].map((ref) => ref.deref()).filter((held) => held !== undefined);

@@ -6,8 +6,8 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { borrowClock, CLOCK, now, type SharedClock } from './clock.js';
 import { COMMANDS } from './commands.js';
 import type { ReplyError } from './failures.js';
-import { Flights } from './flights.js';
 import type { Form, Send } from './form.js';
+import { InFlight } from './in-flight.js';
 import { TAKEN } from './lease.js';
 import { Portable } from './portable.js';
 import { type Renewable, type Renewer, Timer } from './renewal.js';
@@ -52,6 +52,8 @@ export type Order =
 
 /** What the thread tells the loop. */
 export type Report =
+  /** It hears orders from now on. */
+  | { readonly of: 'ready' }
   /** The server has replied that the grant has ended. */
   | { readonly of: 'end'; readonly id: number }
   /** The server runs no more of its EXTENDs, unless `isUnsure`: one got no reply a short while ago. */
@@ -67,7 +69,7 @@ class Hold implements Renewable {
   readonly _lease: WrittenLease;
   readonly _isOnLoop = true;
   readonly token: number;
-  readonly flights = new Flights(CLOCK);
+  readonly inFlight = new InFlight(CLOCK);
   form: Form;
   _renewing = false;
   _entry = 0;
@@ -154,15 +156,15 @@ class Renewals implements Renewer<Hold> {
       hold._ended = true;
       this.#timer.forget();
     }
-    await hold?.flights.settle();
-    const isUnsure = hold !== undefined && now() < hold.flights.failedAt + STILL_RUNS;
+    await hold?.inFlight.settle();
+    const isUnsure = hold !== undefined && now() < hold.inFlight.failedAt + STILL_RUNS;
     this.#tell({ of: 'idle', id, isUnsure });
   }
 
   renew(hold: Hold, timeout: number): Promise<unknown> {
     const { _request: request, token, form } = hold;
     const send: Send = (words) => this.#call(request.key, words, timeout);
-    return hold.flights.add(this.#extend(request, token, form, send));
+    return hold.inFlight.add(this.#extend(request, token, form, send));
   }
 
   async #extend(request: Request, token: number, form: Form, send: Send): Promise<unknown> {
@@ -196,3 +198,4 @@ const setup = workerData as Setup;
 borrowClock(setup.clock);
 const renewals = new Renewals(setup, (report) => parentPort?.postMessage(report));
 parentPort?.on('message', (order: Order) => renewals.obey(order));
+parentPort?.postMessage({ of: 'ready' } satisfies Report);

@@ -42,7 +42,7 @@ export function keysOf(keys: unknown): Buffer[] {
 }
 
 /** A key's name as sent: as text if that is equivalent, because the libraries are slower with bytes. */
-function wordOf(bytes: Buffer): Word {
+export function wordOf(bytes: Buffer): Word {
   const name = bytes.toString();
   return Buffer.from(name).equals(bytes) ? name : bytes;
 }
@@ -52,6 +52,12 @@ export function queueOf(key: Buffer): Buffer | undefined {
   const name = key.toString('latin1');
   const behind = !/[{}]/.test(name) ? `:queue:{${name}}` : /^[^{]*\{[^}]+\}/.test(name) ? ':queue' : undefined;
   return behind === undefined ? undefined : Buffer.concat([key, Buffer.from(behind, 'latin1')]);
+}
+
+/** The key of a lock's result without the module, named like its queue. */
+export function resultOf(key: Buffer): Buffer | undefined {
+  const behind = queueOf(key)?.subarray(key.length + ':queue'.length);
+  return behind && Buffer.concat([key, Buffer.from(':result'), behind]);
 }
 
 export class Request {
@@ -146,6 +152,11 @@ export class Request {
     return this.keys[0] as Buffer;
   }
 
+  /** Whether an attempt may get the result of the lock's holder instead of the lock. */
+  get takesResult(): boolean {
+    return false;
+  }
+
   get isExclusive(): boolean {
     return this.kind.length === 0;
   }
@@ -211,11 +222,25 @@ export class Request {
     return [this.many ? 'LOCK.MEXTEND' : 'LOCK.EXTEND', ...this.#named(), token, 'PX', Math.max(1, Math.round(lease))];
   }
 
-  release(token: number): Word[] {
-    return [this.many ? 'LOCK.MRELEASE' : 'LOCK.RELEASE', ...this.#named(), token];
+  /** `result`: for the attempts that take it. */
+  release(token: number, result?: Buffer): Word[] {
+    const words = [this.many ? 'LOCK.MRELEASE' : 'LOCK.RELEASE', ...this.#named(), token];
+    return result ? [...words, 'RESULT', result] : words;
   }
 
   wasHeld(reply: unknown): boolean {
     return reply === (this.many ? this.keys.length : 1);
+  }
+}
+
+/** Asks for a lock, or for the result with which its holder releases it. */
+export class ResultRequest extends Request {
+  override get takesResult(): boolean {
+    return true;
+  }
+
+  override acquire(id: string, wait = 0, channel?: string): Word[] {
+    const words = super.acquire(id, wait, channel);
+    return wait > 0 ? [...words, 'RESULT'] : words;
   }
 }

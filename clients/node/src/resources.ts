@@ -18,6 +18,8 @@ export interface Resources extends Reach {
   readonly sessions: Sessions;
   readonly subscription: Subscription;
   readonly portable: Portable;
+  /** Resolves once the thread that renews has started. undefined: there is nothing to wait for. */
+  readonly starting: Promise<void> | undefined;
   /** Whether to wait with NOTIFY. */
   notifies: boolean;
   /** Whether NOTIFY has worked before. */

@@ -16,7 +16,7 @@ const PIECE = 5000;
 const LONE_PIECE = 2000;
 const SHARED_PIECE = 1000;
 export const RESEND = 5000;
-const RESEND_DOWN = 1000;
+export const RESEND_DOWN = 1000;
 /** A server whose clock runs a little fast ends a wait a little early. */
 const SLACK = 100;
 

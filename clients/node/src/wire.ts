@@ -8,7 +8,8 @@ export type Words = readonly Word[];
 
 /** One of the manager's own connections. */
 export interface Connection {
-  call(words: Words, timeout: number): Promise<unknown>;
+  /** `asBytes`: strings in the reply are Buffers. */
+  call(words: Words, timeout: number, asBytes?: boolean): Promise<unknown>;
   subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void>;
   readonly isOpen: boolean;
   /** The address of its server in a cluster; otherwise empty. */
@@ -20,8 +21,8 @@ export interface Connection {
 
 /** The application's own client. */
 export interface Wire {
-  /** One exchange. Rejects with ReplyError or ConnectionLost. */
-  call(key: Buffer, words: Words, timeout: number): Promise<unknown>;
+  /** One exchange. Rejects with ReplyError or ConnectionLost. `asBytes`: strings in the reply are Buffers. */
+  call(key: Buffer, words: Words, timeout: number, asBytes?: boolean): Promise<unknown>;
   connect(key: Buffer, timeout: number): Promise<Connection>;
   /** The `server` of a new connection for this key. Rejects with ReplyError or ConnectionLost. */
   serverOf(key: Buffer, timeout: number): Promise<string>;

@@ -200,6 +200,29 @@ for (const [library, open] of Object.entries(OPEN)) {
       await assert.rejects(locks.lock('report', 1000, { session: true }).acquire(), { code: 'unavailable' });
     });
 
+    test('an attempt that the module had queued joins the queue once it is subscribed', async () => {
+      const theirs = await opened(undefined, relay.port);
+      theirs._engine.blocking.end(); // it waits for messages
+      const held = await locks.lock('report', 30_000).acquire();
+      let hasModule = true;
+      relay.answer = (data) => {
+        if (/\r\nSUBSCRIBE\r\n/i.test(data)) return '';
+        if (!hasModule || !data.includes('LOCK.ACQUIRE')) return undefined;
+        if (!data.includes('NOTIFY')) return '$-1\r\n';
+        hasModule = false;
+        return '+WAITING\r\n';
+      };
+      const wait = theirs.lock('report', 30_000, { wait: 600_000 }).acquire();
+      const before = await calls('evalsha');
+      await until('it asks the script', async () => (await calls('evalsha')) > before + 2);
+      assert.equal(await queued(), 0);
+      relay.answer = () => undefined;
+      relay.drop();
+      await until('it has its place', async () => (await queued()) === 1);
+      assert.equal(await held.release(), true);
+      assert.equal(await (await wait).release(), true);
+    });
+
     test('a user who may not use the queue polls, and tries it again once a minute', async () => {
       await plain.call('ACL', 'SETUSER', 'narrow', 'reset', 'on', '>secret', '~report', '&*', '+@all');
       await plain.call('ACL', 'LOG', 'RESET');

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
+import { STORMS } from './storms.mjs';
 
 const folder = process.env.SERVERLOCK;
 const { Locks, LockError, LockRefusedError, Once } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
@@ -234,12 +235,18 @@ const acts = {
     const { outcome } = await once.run(bodyOf(order, body), { signal });
     return { outcome };
   },
+  single_flight(order) {
+    const signal = signalOf(order);
+    if (!('within' in order)) return fly(order, signal);
+    return inBody(bodies[order.within].run, () => fly(order, signal));
+  },
   leave: (order) => bodies[order.scope].run('leave'),
   fail: (order) => bodies[order.scope].run('fail'),
   spawn: (order) => new Promise((resolve) => bodies[order.scope].run(() => void work(order.worker, resolve))),
   again: (order) =>
     inBody('worker' in order ? workers[order.worker] : bodies[order.scope].run, async () => {
-      const { lock } = bodies[order.scope];
+      const { lock, again } = bodies[order.scope];
+      if (again) return again();
       if (lock instanceof Once) {
         const { outcome } = await lock.run(() => undefined);
         return { outcome };
@@ -253,6 +260,8 @@ const acts = {
     const tally = { granted: 0, cancelled: 0, refused: 0, failed: [] };
     const { among: keys, ...fields } = order;
     const lock = Object.fromEntries(keys.map((key) => [key, lockOf({ ...fields, key }, {})]));
+    const attempt = (key, signal) =>
+      order.single_flight ? fly({ ...fields, key }, signal) : lock[key].run(() => undefined, { signal });
     let left = order.attempts;
     const attempts = async () => {
       while (left-- > 0) {
@@ -261,7 +270,7 @@ const acts = {
         if (Math.random() < 0.25) at = Math.ceil(at / 5) * 5; // at the same time as others
         const [signal, end] = STORMS[order.means](at);
         try {
-          await lock[key].run(() => undefined, { signal });
+          await attempt(key, signal);
           tally.granted += 1;
         } catch (error) {
           if (error instanceof LockRefusedError) tally.refused += 1;
@@ -276,7 +285,7 @@ const acts = {
     return { ...tally, failed: tally.failed.slice(0, 10) };
   },
   census() {
-    const left = { attempts: 0, waiting: 0, slots: 0, queue: 0, owed: 0, sessions: 0 };
+    const left = { attempts: 0, waiting: 0, slots: 0, queue: 0, owed: 0, sessions: 0, flights: 0 };
     for (const manager of Object.values(managers)) {
       for (const [name, count] of Object.entries(manager._engine.census())) left[name] += count;
     }
@@ -344,6 +353,27 @@ const bodyOf = (order, body) => async (signal, held) => {
   }
 };
 
+/** Asks for the value. With a scope, `compute` works like its body. */
+async function fly(order, signal) {
+  const options = { onLost: reports(order, { scope: order.scope }), ...(signal && { signal }) };
+  const fields = { wait_ms: 'wait', owner: 'owner', max_hold_ms: 'maxHold' };
+  for (const [field, option] of Object.entries(fields)) if (field in order) options[option] = order[field];
+  const body = { held: undefined, again: () => fly({ ...order, scope: undefined }) };
+  let computed = false;
+  const compute = async (signal, held) => {
+    if (order.scope !== undefined) {
+      bodies[order.scope] = body;
+      await bodyOf(order, body)(signal, held);
+    }
+    computed = true;
+    const { value = '' } = order;
+    return value?.hex === undefined ? value : Buffer.from(value.hex, 'hex');
+  };
+  const value = await managers[order.manager].singleFlight(keyOf(order.key), order.lease_ms, compute, options);
+  const text = value.toString();
+  return { value: Buffer.from(text).equals(value) ? text : { hex: value.toString('hex') }, computed };
+}
+
 /** Acts in a body, or in what was started there. */
 const inBody = (run, act) => new Promise((resolve, reject) => run(() => act().then(resolve, reject)));
 
@@ -356,33 +386,6 @@ async function work(name, begun) {
     await (await next)();
   }
 }
-
-/** Each returns a signal that aborts at that moment, and what to do when the attempt has ended. */
-const batches = new Map();
-const STORMS = {
-  abort(at) {
-    const given = new AbortController();
-    const timer = setTimeout(() => given.abort(), at - performance.now());
-    return [given.signal, () => clearTimeout(timer)];
-  },
-  timeout: (at) => [AbortSignal.timeout(Math.max(0, Math.round(at - performance.now()))), () => undefined],
-  /** All attempts that end in the same 5 ms share a signal. */
-  shared(at) {
-    const batch = Math.ceil(at / 5);
-    if (!batches.has(batch)) {
-      const given = new AbortController();
-      batches.set(batch, given.signal);
-      setTimeout(
-        () => {
-          batches.delete(batch);
-          given.abort();
-        },
-        batch * 5 - performance.now(),
-      );
-    }
-    return [batches.get(batch), () => undefined];
-  },
-};
 
 const version = require(`${library === 'ioredis' ? 'ioredis' : 'redis'}/package.json`).version;
 const can = [
@@ -410,6 +413,7 @@ const can = [
   'recover_free',
   'deadlock',
   'memory',
+  'single_flight',
   ...(library === 'ioredis' ? ['prefix'] : []),
   ...(globalThis.gc ? ['drop'] : []),
 ];

@@ -131,6 +131,33 @@ test('a refusal, a time-out and a cancelled attempt are no errors', async () => 
   assert.deepEqual(spans('lock.hold'), []);
 });
 
+test("another holder's result is an outcome, and not an error", async () => {
+  const tracer = providers.tracerProvider.getTracer('application');
+  let compute;
+  const first = server.locks().singleFlight('report', LEASE, () => new Promise((resolve) => (compute = resolve)));
+  await server.clock.settle();
+  const second = tracer.startActiveSpan('work', async (span) => {
+    const waiting = locks.singleFlight('report', LEASE, () => 'second');
+    span.end();
+    return waiting;
+  });
+  await server.clock.advance(3000);
+  compute('first');
+  assert.equal(String(await first), 'first');
+  assert.equal(String(await second), 'first');
+  const [[work], [wait]] = [spans('work'), spans('lock.wait')];
+  assert.deepEqual(wait.attributes, {
+    'db.system.name': 'redis',
+    'db.operation.name': 'LOCK.ACQUIRE',
+    'serverlock.key': 'report',
+    'serverlock.outcome': 'result',
+  });
+  assert.equal(wait.status.code, SpanStatusCode.UNSET);
+  assert.equal(wait.parentSpanContext.spanId, work.spanContext().spanId);
+  assert.equal(Math.round(secondsOf(wait)), 3);
+  assert.deepEqual(await points(), ['serverlock.wait.duration result 3']);
+});
+
 test('an attempt that fails is an error, with its kind', async () => {
   server.refuse('report');
   await assert.rejects(locks.lock('report', LEASE).acquire());
@@ -147,6 +174,7 @@ test('a loss is an error and an event, and is counted once', async () => {
   const [{ attributes, status, events }, more] = spans('lock.hold');
   assert.equal(more, undefined);
   assert.equal(attributes['serverlock.outcome'], 'lost');
+  assert.equal(attributes['error.type'], 'lost');
   assert.equal(status.code, SpanStatusCode.ERROR);
   assert.deepEqual(
     events.map(({ name }) => name),

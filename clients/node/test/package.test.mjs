@@ -127,7 +127,7 @@ test("the README's examples run in an empty project", () => {
   const blocks = [...readFileSync(join(home, 'README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(
     ([, block]) => block,
   );
-  assert.equal(blocks.length, 4);
+  assert.equal(blocks.length, 5);
   for (const block of blocks) {
     const example = block
       .replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`)
@@ -144,7 +144,7 @@ test('its types catch wrong calls', () => {
 import { Redis } from 'ioredis';
 import { createClientPool, createCluster, createSentinel } from 'redis';
 import { Cluster } from 'ioredis';
-import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, Once, type HeldOnce, type LockErrorCode, type LockEvent, type LockOptions, type ManagerOptions, type OnceOptions, type Outcome } from 'serverlock';
+import { type Compute, type FlightOptions, Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, Once, type HeldOnce, type LockErrorCode, type LockEvent, type LockOptions, type ManagerOptions, type OnceOptions, type Outcome } from 'serverlock';
 import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
 import { type TelemetryOptions, telemetry } from 'serverlock/opentelemetry';
 import { type Clock, Server } from 'serverlock/testing';
@@ -176,6 +176,10 @@ const schedule: OnceOptions = { lease: 5000, rerun: false, onLost: (one) => cons
 const once: Once = locks[0]!.once('a', 60_000, schedule);
 const ran: Outcome<number> = await once.run(async (signal: AbortSignal, held: HeldOnce) => held.tick + Number(held.recovered));
 if (ran.outcome !== 'elsewhere') console.log(ran.value.toFixed());
+const flight: FlightOptions = { wait: 5, owner: null, maxHold: 1000, signal: AbortSignal.timeout(5), onLost: (one) => console.log(one.token) };
+const compute: Compute = async (signal: AbortSignal, held: Held) => new Uint8Array([Number(signal.aborted), held.token]);
+const value: Buffer = await locks[0]!.singleFlight(Buffer.from('a'), 1000, compute, flight);
+console.log(value.equals(await locks[0]!.singleFlight('a', 1000, () => 'text')));
 `;
   const tsc = [
     join(modules, 'typescript/bin/tsc'),
@@ -195,6 +199,9 @@ if (ran.outcome !== 'elsewhere') console.log(ran.value.toFixed());
     "locks[0]!.leader('a', 1000, { reentrant: true });",
     "locks[0]!.once('a', 60_000, { wait: 5 });",
     "locks[0]!.once('a');",
+    "locks[0]!.singleFlight('a', 1000);",
+    "locks[0]!.singleFlight('a', 1000, () => 5);",
+    "locks[0]!.singleFlight('a', 1000, compute, { session: true });",
     'ran.value.toFixed();',
     'new Once();',
     'new Locks({});',

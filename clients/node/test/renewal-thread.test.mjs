@@ -45,9 +45,13 @@ const cli = (...words) => execFileSync('redis-cli', ['-p', port, ...words].map(S
 const renewals = () => Number(/cmdstat_lock\.extend:calls=(\d+)/.exec(cli('INFO', 'commandstats'))?.[1] ?? 0);
 const state = (key) => /state\n(\w+)/.exec(cli('LOCK.INFO', key))?.[1];
 
+const pause = new Int32Array(new SharedArrayBuffer(4));
 /** Blocks the loop until that is so. */
 function block(what, holds) {
-  for (const end = Date.now() + 60_000; !holds(); ) if (Date.now() >= end) throw new Error(`not within 60 s: ${what}`);
+  for (const end = Date.now() + 60_000; !holds(); ) {
+    if (Date.now() >= end) throw new Error(`not within 60 s: ${what}`);
+    Atomics.wait(pause, 0, 0, 20); // the thread and the server need the processors
+  }
 }
 function blockForRenewals(count = 1) {
   const enough = renewals() + count;
@@ -103,6 +107,33 @@ for (const library of Object.keys(OPEN)) {
     ));
 }
 
+test('nothing is acquired before the thread has started', async () => {
+  const { on } = Worker.prototype;
+  const late = [];
+  Worker.prototype.on = function (name, hear) {
+    return on.call(this, name, name === 'message' ? (...args) => late.push(() => hear.call(this, ...args)) : hear);
+  };
+  const client = new Redis({ port });
+  const locks = new Locks(client, { renewal: 'thread' });
+  try {
+    const lock = (key) => locks.lock(key, LEASE, { maxHold: LONG });
+    const cancelled = new AbortController();
+    const given = lock('a').acquire({ signal: cancelled.signal });
+    const held = lock('b').acquire();
+    await until('the thread has started', () => late.length > 0);
+    assert.deepEqual(await plain.keys('*'), []);
+    cancelled.abort();
+    await assert.rejects(given, { name: 'AbortError' });
+    Worker.prototype.on = on;
+    for (const hear of late) hear();
+    assert(await (await held).release());
+  } finally {
+    Worker.prototype.on = on;
+    locks.close();
+    client.disconnect();
+  }
+});
+
 test('several keys, shared and limited locks are renewed', () =>
   withLocks('node-redis', async (locks) => {
     const options = { maxHold: LONG };
@@ -155,9 +186,13 @@ test('a loss while the loop is blocked is reported on the loop', () =>
     await assert.rejects(run, LockLostError);
   }));
 
+/** A hold that only a promise of its own signal waits for may be dropped: nothing else refers to either. */
+const referenced = [];
+
 test('a loss is reported even if nobody asks', () =>
   withLocks('ioredis', async (locks) => {
     const held = await locks.lock('a', LONG, { maxHold: LONG }).acquire();
+    referenced.push(held);
     await held.extend(LEASE); // the thread renews it soon
     const aborted = once(held.signal, 'abort');
     cli('DEL', 'app:a');

@@ -34,6 +34,7 @@ CAN = [
     "recover_free",
     "deadlock",
     "memory",
+    "single_flight",
 ]
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ from orders import (
     act_for,
     answer,
     answer_error,
+    answer_of,
     beside,
     bodies,
     client_of,
     clients,
+    flight_of,
     fork,
     held_for,
     keep,
@@ -41,6 +43,7 @@ from orders import (
     shown,
     start_leader,
     tally_of,
+    value_of,
     what_child_saw,
     workers,
 )
@@ -92,6 +95,9 @@ async def do_storm(order, _):
     within, tallies = order["within_ms"] / 1000, []
 
     async def attempt():
+        if order.get("single_flight"):
+            await _fly(order | {"key": dice.choice(order["among"])}, None, [])
+            return
         async with lock_for(order | {"key": dice.choice(order["among"])}):
             pass
 
@@ -185,6 +191,34 @@ async def do_once(order, _):
     return outcome_of(held)
 
 
+async def do_single_flight(order, _):
+    name, computed = order.get("scope"), []
+
+    async def fly():
+        return await _fly(order, name, computed)
+
+    value = await (_within(bodies[order["within"]].orders, fly) if "within" in order else fly())
+    return answer_of(value, computed)
+
+
+async def _fly(order, name, computed):
+    locks, (args, options) = managers[order["manager"]], flight_of(order, {"scope": name})
+    body = bodies[name] = Body(None)
+
+    async def again():
+        return await _fly(order | {"scope": f"{name} again"}, None, [])
+
+    body.again = again
+
+    async def compute(held):
+        if name is not None:
+            await _work(order, body, held)
+        computed.append(True)
+        return value_of(order)
+
+    return await locks.single_flight(*args, compute, **options)
+
+
 async def _within(orders, work):
     done = asyncio.get_running_loop().create_future()
 
@@ -254,6 +288,8 @@ async def do_again(order, _):
     lock = bodies[order["scope"]].lock
 
     async def again():
+        if lock is None:
+            return await bodies[order["scope"]].again()
         if isinstance(lock, Once):
             async with lock as held:
                 return outcome_of(held)

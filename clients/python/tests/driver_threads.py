@@ -14,9 +14,11 @@ from orders import (
     act_for,
     answer,
     answer_error,
+    answer_of,
     beside,
     bodies,
     clients,
+    flight_of,
     fork,
     held_for,
     keep,
@@ -37,6 +39,7 @@ from orders import (
     shown,
     start_leader,
     tally_of,
+    value_of,
     what_child_saw,
     workers,
 )
@@ -104,6 +107,9 @@ def _storm(order):
     dice, tallies, is_over = random.Random(), [], threading.Event()
 
     def attempt():
+        if order.get("single_flight"):
+            _fly(order | {"key": dice.choice(order["among"])}, None, [])
+            return
         with lock_for(order | {"key": dice.choice(order["among"])}):
             pass
 
@@ -208,6 +214,34 @@ def do_once(order, _):
     return outcome_of(held)
 
 
+def do_single_flight(order, _):
+    name, computed = order.get("scope"), []
+
+    def fly():
+        return _fly(order, name, computed)
+
+    value = _within(bodies[order["within"]], fly) if "within" in order else fly()
+    return answer_of(value, computed)
+
+
+def _fly(order, name, computed):
+    locks, (args, options) = managers[order["manager"]], flight_of(order, {"scope": name})
+    body = bodies[name] = Body(None)
+
+    def again():
+        return _fly(order | {"scope": f"{name} again"}, None, [])
+
+    body.again = again
+
+    def compute(held):
+        if name is not None:
+            _work(order, body, held)
+        computed.append(True)
+        return value_of(order)
+
+    return locks.single_flight(*args, compute, **options)
+
+
 def _within(body, work):
     """Runs `work` in a scope's body or in a worker; returns its result, or raises its error."""
     done, box = threading.Event(), {}
@@ -273,6 +307,8 @@ def do_again(order, _):
         return _within(body, lambda: {"outcome": lock.run(lambda _: None).outcome})
 
     def again():
+        if lock is None:
+            return bodies[order["scope"]].again()
         if order.get("nested"):
             with lock as held:
                 return shown(held)

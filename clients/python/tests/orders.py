@@ -142,6 +142,31 @@ def once_of(locks, order, name):
     return locks.once(_key(order["key"]), _duration(order["period_ms"]), **options)
 
 
+def value_of(order):
+    """What `compute` returns."""
+    value = order.get("value", "")
+    if value is None:
+        return None
+    return bytes.fromhex(value["hex"]) if isinstance(value, dict) else value.encode()
+
+
+def flight_of(order, name):
+    """The key, the lease and the options of a single flight."""
+    options = {field: order[field] for field in ("owner",) if field in order}
+    for field in ("wait", "max_hold"):
+        if f"{field}_ms" in order:
+            options[field] = _duration(order[f"{field}_ms"])
+    options["on_lost"] = lambda held: lost(held, order, name)
+    return (_key(order["key"]), _duration(order["lease_ms"])), options
+
+
+def answer_of(value, computed):
+    try:
+        return {"value": value.decode(), "computed": bool(computed)}
+    except UnicodeDecodeError:
+        return {"value": {"hex": value.hex()}, "computed": bool(computed)}
+
+
 def outcome_of(held):
     """The outcome of a block."""
     return {"outcome": "elsewhere" if held is None else "recovered" if held.recovered else "ran"}
@@ -157,7 +182,8 @@ def shown(held):
 
 def left_in_managers():
     """What managers still keep for callers."""
-    counts = {"calls": 0, "connections": 0, "waiting": 0, "scopes": 0, "owed": 0}
+    counts = {"calls": 0, "connections": 0, "waiting": 0, "scopes": 0, "owed": 0, "flights": 0}
+    gc.collect()  # an exception and the frame that handled it may refer to each other
     for manager in managers.values():
         engine = manager._current
         if engine is not None:
@@ -165,6 +191,7 @@ def left_in_managers():
             counts["connections"] += engine.resources.connections.in_use
             counts["waiting"] += len(engine.resources.subscription._by_id)
             counts["scopes"] += len(engine.scopes)
+            counts["flights"] += len(engine.flights)
             counts["owed"] += engine.resources.debts.count
     return counts
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from served import Served
-from serverlock import LockLost, LockNoServer, LockRefused, Locks, LockTimeout, __version__, aio
+from serverlock import Held, LockLost, LockNoServer, LockRefused, Locks, LockTimeout, __version__, aio
 from serverlock.opentelemetry import Telemetry
 from servers import Server, until
 
@@ -94,7 +94,7 @@ class Spans(Served):
         with self.assertRaises(LockNoServer):
             self.locks.lock("a", lease=30).acquire()
         (wait,) = self.spans("lock.wait")
-        self.assertEqual(wait.attributes["error.type"], "LockNoServer")
+        self.assertEqual(wait.attributes["error.type"], "no_server")
         self.assertEqual(
             (wait.status.status_code, wait.attributes["serverlock.outcome"]), (StatusCode.ERROR, "no_server")
         )
@@ -114,6 +114,7 @@ class Spans(Served):
         until("it is reported", lambda: self.spans("lock.hold"))
         (hold,) = self.spans("lock.hold")
         self.assertEqual((hold.status.status_code, hold.attributes["serverlock.outcome"]), (StatusCode.ERROR, "lost"))
+        self.assertEqual(hold.attributes["error.type"], "lost")
         self.assertEqual([event.name for event in hold.events], ["lock.lost"])
         self.assertEqual(self.points()["serverlock.losses"], {(): 1})
         self.assertEqual(self.points()["serverlock.held"], {(): 0})
@@ -167,6 +168,65 @@ class Spans(Served):
         second.release()
         self.assertEqual([it.attributes["serverlock.token"] for it in self.spans("lock.hold")], [second.token])
         first.release()
+
+    def check_result(self, parent: Any) -> None:
+        """The only attempt of this telemetry got another holder's result."""
+        (wait,) = self.spans("lock.wait")
+        self.assertEqual(
+            dict(wait.attributes),
+            {
+                "serverlock.key": "a",
+                "db.system.name": "redis",
+                "db.operation.name": "LOCK.ACQUIRE",
+                "serverlock.outcome": "result",
+            },
+        )
+        self.assertEqual(wait.status.status_code, StatusCode.UNSET)
+        self.assertEqual(wait.parent.span_id, parent.get_span_context().span_id)
+        self.assertEqual(self.spans("lock.hold"), [])
+        self.assertEqual(self.points(), {"serverlock.wait.duration": {("result",): 1}})
+
+    def test_another_holders_result_is_an_outcome(self) -> None:
+        parents: list[Any] = []
+
+        def wait() -> None:
+            with self.tracer.start_as_current_span("work") as work:
+                parents.append(work)
+                self.locks.single_flight("a", 30, lambda _: b"second")
+
+        second = threading.Thread(target=wait)
+
+        def compute(_: Held) -> bytes:
+            second.start()
+            until("it waits", self.is_awaited)
+            return b"first"
+
+        self.opened().single_flight("a", 30, compute)
+        second.join()
+        self.check_result(*parents)
+
+    def test_another_holders_result_in_a_task(self) -> None:
+        async def main() -> None:
+            clients = [redis.asyncio.Redis(port=self.server.port) for _ in range(2)]
+            async with aio.Locks(clients[0]) as first, aio.Locks(clients[1], hooks=self.telemetry()) as second:
+
+                async def compute(_: aio.Held) -> bytes:
+                    tasks.append(asyncio.create_task(wait()))
+                    await asyncio.to_thread(until, "it waits", self.is_awaited)
+                    return b"first"
+
+                async def wait() -> Any:
+                    with self.tracer.start_as_current_span("work") as work:
+                        await second.single_flight("a", 30, compute)
+                    return work
+
+                tasks: list[asyncio.Task[Any]] = []
+                await first.single_flight("a", 30, compute)
+                self.check_result(await tasks[0])
+            for client in clients:
+                await client.aclose()
+
+        asyncio.run(main())
 
     def is_awaited(self) -> bool:
         return bool(self.conn.map("LOCK.INFO", "a")["waiters"])

@@ -75,7 +75,7 @@ class Package(unittest.TestCase):
 
     def test_the_readmes_examples_run(self) -> None:
         blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S)
-        self.assertEqual(len(blocks), 5)
+        self.assertEqual(len(blocks), 6)
         server = Server()
         self.addCleanup(server.end)
         for block in blocks:

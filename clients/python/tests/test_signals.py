@@ -111,6 +111,13 @@ class Signals(Served):
         )
         self.assertGreater(len(done), 20)
 
+    def test_a_single_flight_may_be_interrupted_anywhere(self) -> None:
+        def attempt(locks: Locks, key: str) -> None:
+            locks.single_flight(key, 30, lambda _: b"value")
+            self.assertEqual(len(locks._engine().flights), 0)
+
+        self.interrupt_everywhere(redis.Redis(port=self.server.port, protocol=2), attempt)
+
     def test_a_scope_may_be_interrupted_anywhere_with_redis_py(self) -> None:
         self.interrupt_everywhere(redis.Redis(port=self.server.port, protocol=2), scope)
 

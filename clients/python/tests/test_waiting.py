@@ -23,7 +23,7 @@ class Registration(unittest.TestCase):
         self.addCleanup(locks.close)
         subscription = locks._engine().resources.subscription
         news = subscription.register("1", b"report")
-        self.assertIs(subscription._by_id["1"], news)
+        self.assertIs(subscription._by_id.get("1"), news)
         del news
         gc.collect()
         self.assertEqual(len(subscription._by_id), 0)

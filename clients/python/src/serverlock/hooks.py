@@ -10,7 +10,8 @@ from .errors import LockError, LockLost
 class Attempt:
     """An attempt that has ended. operation: the command that was sent last, or the script's function.
 
-    token: None without a grant. error: a LockError, or the exception that interrupted the caller.
+    token: None without a grant. error: a LockError, or the exception that interrupted the caller. Both are None if a
+    `single_flight` got another holder's result.
     """
 
     keys: tuple[str, ...]
@@ -51,7 +52,7 @@ class Hooks:
     # For instrumentation, which needs to know more than most applications.
 
     def attempted(self, attempt: Attempt) -> None:
-        """An attempt ended, with or without the lock. Called in the caller's thread or task."""
+        """An attempt ended: with the lock, without it, or with a result. Called in the caller's thread or task."""
 
     def ended(self, hold: Ended) -> None:
         """A hold ended. Called anywhere."""

@@ -29,7 +29,7 @@ from .hooks import Attempt, Ended, Hooks
 
 NAME = "serverlock"
 # Seconds: the default ones suit milliseconds.
-BOUNDARIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+BOUNDARIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
 
 class Telemetry(Hooks):
@@ -62,7 +62,12 @@ class Telemetry(Hooks):
 
     def attempted(self, attempt: Attempt) -> None:
         end, error = time.time_ns(), attempt.error
-        outcome = error.code if isinstance(error, LockError) else "granted" if error is None else "cancelled"
+        if isinstance(error, LockError):
+            outcome = error.code
+        elif error is None:
+            outcome = "result" if attempt.token is None else "granted"
+        else:
+            outcome = "cancelled"
         attributes = {
             **_key(attempt.keys),
             "db.system.name": "redis",
@@ -72,7 +77,7 @@ class Telemetry(Hooks):
         start = end - round(attempt.waited * 1e9)
         span = self._tracer.start_span("lock.wait", kind=SpanKind.CLIENT, attributes=attributes, start_time=start)
         if isinstance(error, LockError) and not isinstance(error, LockRefused):
-            span.set_attribute("error.type", type(error).__name__)
+            span.set_attribute("error.type", outcome)
             span.set_status(StatusCode.ERROR, str(error))
         span.end(end)
         self._waited.record(attempt.waited, self._measured(attempt.keys, outcome))
@@ -87,11 +92,12 @@ class Telemetry(Hooks):
         span.set_attribute("serverlock.outcome", hold.outcome)
         if hold.outcome == "lost":
             span.add_event("lock.lost")
+            span.set_attribute("error.type", hold.outcome)
             span.set_status(StatusCode.ERROR, "the lock was lost")
             self._losses.add(1, self._measured(hold.keys))
-        span.end()
         self._held_for.record(hold.held, self._measured(hold.keys, hold.outcome))
         self._held.add(-1, self._measured(hold.keys))
+        span.end()  # last: what waits for the span finds the metrics
 
     def _begin(self, keys: tuple[str, ...], token: int, start: int) -> None:
         """The span's parent is the caller's, which is current here."""

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType, TracebackType
 from typing import Unpack
 
@@ -15,9 +15,10 @@ from ..core.engine import Engine
 from ..core.library import Raw
 from ..core.manager import Manager, shows
 from ..core.once import schedule_of
-from ..core.options import LeaderOptions, OnceOptions
+from ..core.options import FlightOptions, LeaderOptions, OnceOptions
 from ..core.request import Duration, Key, Request
 from ..core.scopes import Entered, left_by
+from ..core.single_flight import WAIT, flight_of, fly
 from ..errors import LockBadArgument, LockMisuse
 from ..hooks import Hooks
 from .held import Held
@@ -115,6 +116,22 @@ class Locks(Manager["Lock"]):
         if rerun:
             self._check_renewal(schedule.request)
         return Once(self, schedule)
+
+    @shows(FlightOptions, wait=WAIT)
+    async def single_flight(
+        self, key: Key, lease: Duration, compute: Callable[[Held], Awaitable[bytes]], **options: Unpack[FlightOptions]
+    ) -> bytes:
+        """Returns the value of the key: one caller computes it, and all that wait, in any process, get the same bytes.
+
+        compute: called with the hold by the caller that gets the lock, and returns bytes. Up to 64 KB are passed on.
+        lease: in seconds; renewed while `compute` runs. If a process dies, another computes once its lease has ended.
+        wait: how long this call waits for the value, in seconds.
+        The callers of one manager share one attempt. If `compute` fails, its caller gets the error.
+        Raises LockTimeout if there is no value within `wait`, LockMisuse within `compute`, or another LockError.
+        """
+        request = flight_of(key, lease, options)
+        self._check_renewal(request)
+        return await fly(self._engine(), self, request, Held, compute, Held._enter, Held._leave)
 
     @shows(LeaderOptions, wait=PIECE)
     def leader(

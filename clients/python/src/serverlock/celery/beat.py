@@ -50,14 +50,22 @@ class OneBeat(Scheduler):
 
     _held: Held | None = None
     _must_pause = False
+    _is_closed = False
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Returns how long to sleep. On standby it waits here: the wait ends as soon as the lock is free."""
+        self._end_if_closed()
         if not self._leads():
             return PAUSE if self._must_pause else 0.0
         self._must_pause = False
         delay: float = super().tick(*args, **kwargs)
+        self._end_if_closed()
         return max(delay, PAUSE) if self._must_pause else delay
+
+    def _end_if_closed(self) -> None:
+        """Celery's signal handler closes the beat and then raises SystemExit, which Python drops within a __del__."""
+        if self._is_closed:
+            raise SystemExit
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         """Sends the task if the lock is held: the run is recorded first, in one step with that check."""
@@ -76,6 +84,7 @@ class OneBeat(Scheduler):
 
     def close(self) -> None:
         """Lets another host continue at once."""
+        self._is_closed = True
         try:
             super().close()
         finally:

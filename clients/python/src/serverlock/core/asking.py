@@ -10,10 +10,12 @@ from collections.abc import Callable, Coroutine
 from ..errors import LockMisuse, LockRefused, LockTimeout
 from . import kinds
 from .commands import fields_of, text_of
+from .hold import Grant
 from .request import TEN_YEARS, Request
 from .resources import Resources
+from .results import Resolved, Stored, stored
 from .sessions import Session
-from .way import Answer, No, Place, Way
+from .way import RESEND_DOWN, No, Place, Result, Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
 
 # How long the server may still run a copy after its connection has been closed.
@@ -41,10 +43,13 @@ class Asker:
         self.is_alone = False  # the manager's only waiting attempt
         self.is_known = False  # the server may know the attempt: it waits there, or has the lock
         self.waited = False
+        self._has_place = False  # in the script's queue
         self.way: Way = resources.module.commands  # of the newest copy
         self._unanswered = 0  # copies whose connection was closed
         self._tries = 0
         self._is_pooled = False
+        self._first: Stored | None = None  # the result that was there when the attempt began to wait
+        self._has_looked = False
 
     @property
     def own_connection(self) -> Connection | Session | None:
@@ -79,15 +84,20 @@ class Asker:
         if self.resources.is_closed:
             raise LockMisuse(self.request.name, "its manager is closed")
 
-    async def ask(self, way: Way, wait_ms: int = 0, channel: str | None = None, timeout: float = 0.0) -> Answer:
-        """Asks in this way, or in another if this one turns out to be impossible."""
+    async def ask(
+        self, way: Way, wait_ms: int = 0, channel: str | None = None, timeout: float = 0.0
+    ) -> Grant | Place | No:
+        """Asks in this way, or in another if this one turns out to be impossible. Raises Resolved after a result.
+
+        channel: notifies the attempt while it is in the queue. A copy that may not join yet is sent without it.
+        """
         module = self.resources.module
         while True:
             self.way = way
             try:
                 await way.prepare(self.request.key)
-                sent = self.now()
-                words = way.acquire(self.request, self.id, wait_ms, channel)
+                sent, is_early = self.now(), channel is not None and not self._may_join(way)
+                words = way.acquire(self.request, self.id, wait_ms, None if is_early else channel)
                 reply = await self._exchange(words, timeout or self.resources.timeout)
                 answer = way.read(reply, sent, waits=wait_ms > 0)
             except (ReplyError, ConnectionLost) as error:
@@ -106,12 +116,40 @@ class Asker:
                 continue
             module.worked(way)
             self._tries = 0
+            if isinstance(answer, Result):
+                self.is_known = False
+                raise Resolved(answer.value)
             if isinstance(answer, Place) and answer.is_queued:
-                self.waited = True
+                self.waited, self._has_place = True, not way.is_module
                 self.resources.notify_works = self.resources.notify_works or way.is_module
             elif isinstance(answer, (Place, No)):
                 self.is_known = self.waited or self.has_lost_copies
-            return answer
+            if self.request.result and not way.is_module and not isinstance(answer, Grant):
+                await self._look()
+            return Place(RESEND_DOWN, is_queued=False) if is_early and isinstance(answer, Place) else answer
+
+    def _may_join(self, way: Way) -> bool:
+        """Whether a copy may join the queue now.
+
+        A release with the script removes attempts whose channel has no subscriber, so they join its queue only once the
+        manager has subscribed.
+        """
+        if way.is_module or not way.queues(self.request):
+            return True
+        return self._has_place or self.resources.subscription.is_up
+
+    async def _look(self) -> None:
+        """Notes which result is there before the attempt waits."""
+        if not self._has_looked:
+            self._first = await stored(self.resources.wire, self.request, self.resources.timeout)
+            self._has_looked = True
+
+    async def look_again(self) -> None:
+        """Call this with the grant. Raises Resolved if a result was stored while the attempt waited."""
+        if self._first is not None:
+            now = await stored(self.resources.wire, self.request, self.resources.timeout)
+            if now is not None and now.token > self._first.token:
+                raise Resolved(now.value)
 
     def _is_refusal(self, error: ReplyError | ConnectionLost) -> bool:
         """Whether the module refuses NOTIFY."""
@@ -219,7 +257,7 @@ class Asker:
         self._owe_once_more()
         self.resources.debts.owe(self._until(), self._settle())
         self.id, self._unanswered = _new_id(), 0
-        self.is_known = self.waited = False
+        self.is_known = self.waited = self._has_place = False
 
     def _owe_once_more(self) -> None:
         """Cancels again later: the script cannot block the ID, so a late copy may arrive after the first cancel."""

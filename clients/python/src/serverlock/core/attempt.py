@@ -42,6 +42,7 @@ class Attempt:
             if request.needs_connection:
                 await asker.take_connection()
             grant = await self._get()
+            await asker.look_again()
             if request.replicas or request.fsync:
                 await confirm(asker.own_connection, request, self._resources.timeout)
             if request.session:
@@ -58,7 +59,9 @@ class Attempt:
         if resources.blocking.is_ready and (grant := await wait_alone(asker)) is not None:
             return grant
         # A session attempt waits by blocking, so that the server sees the wait on the connection that holds the locks.
-        asks_first = not (request.session or (resources.notifies and resources.subscription.is_up))
+        # Once an attempt is in the queue, a copy without RESULT would miss the result.
+        is_queued = request.result and asker.waited
+        asks_first = not (request.session or is_queued or (resources.notifies and resources.subscription.is_up))
         if asks_first or not request.wait:
             answer = await asker.ask(resources.module.way(request))
             if isinstance(answer, Grant):

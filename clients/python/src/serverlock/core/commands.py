@@ -32,8 +32,8 @@ class Commands:
     def extend(self, request: Request, token: int, lease_ms: int) -> Words:
         return request.extend(token, lease_ms)
 
-    def release(self, request: Request, token: int) -> Words:
-        return request.release(token)
+    def release(self, request: Request, token: int, result: bytes | None = None) -> Words:
+        return request.release(token, result)
 
     def check(self, request: Request, token: int, key: bytes) -> Words:
         return ("LOCK.CHECK", key, token)

@@ -16,6 +16,7 @@ from .asking import LATE_COPY
 from .attempt import Attempt
 from .commands import fields_of
 from .debts import Debt
+from .flights import Caller, Flights
 from .hold import Grant, Hold
 from .module import Module
 from .options import Options
@@ -23,6 +24,7 @@ from .renewal import Timer
 from .reports import Reports
 from .request import Request
 from .resources import Resources
+from .results import Resolved, is_too_long, store
 from .scopes import Scopes
 from .script import MARGIN_MS
 from .sessions import Session
@@ -53,6 +55,7 @@ class Engine:
         self._timer = Timer(runtime, wire, self.module, self.timeout, self.log)
         self._renewals = self._timer if renewer is None else renewer(self.module, self.timeout, self.log)
         self.scopes = Scopes(runtime)
+        self.flights = Flights(runtime)
 
     @property
     def is_closed(self) -> bool:
@@ -71,6 +74,10 @@ class Engine:
 
     # Attempts
 
+    async def turn(self, caller: Caller) -> bytes | None:
+        """Waits until another caller has the value, or until this one has to get it."""
+        return await caller.turn()
+
     async def acquire(self, manager: object, request: Request, kind: "type[H]") -> "H":
         if self.is_closed:
             raise LockMisuse(request.name, "its manager is closed")
@@ -85,22 +92,25 @@ class Engine:
             if request.reentrant:
                 self._enter(hold)
             return hold
+        except Resolved:
+            self._ungranted(attempt, request, None)
+            raise
         except LockError as error:
-            self._failed(attempt, request, error)
+            self._ungranted(attempt, request, error)
             raise
         except (ReplyError, ConnectionLost) as error:
             typed = kinds.typed(error, request.name, self.now() - attempt.began)
-            self._failed(attempt, request, typed)
+            self._ungranted(attempt, request, typed)
             raise typed from error
         except BaseException as error:
             if grant is not None:  # the caller was interrupted before it got the hold
                 await attempt.abandon(error)
-            self._failed(attempt, request, error)
+            self._ungranted(attempt, request, error)
             raise
 
-    def _failed(self, attempt: Attempt, request: Request, error: BaseException) -> None:
+    def _ungranted(self, attempt: Attempt, request: Request, error: BaseException | None) -> None:
         if self._reports is not None:
-            self._reports.failed(request, attempt.way, self.now() - attempt.began, error)
+            self._reports.ungranted(request, attempt.way, self.now() - attempt.began, error)
 
     def _held(self, hold: "H", grant: Grant, way: Way) -> "H":
         if grant.session is not None:
@@ -292,7 +302,17 @@ class Engine:
             return reply == 0 and tries > 0 and self.now() < hold._lease.lost_at
 
     async def _settle(self, request: Request, grant: Grant) -> Reply:
-        return await self._send(request, grant, lambda way: way.release(request, grant.token))
+        """Releases the lock, with its result if it has one."""
+        while True:
+            result = grant.result
+            if result is not None and grant.portable and self.now() < grant.result_until:
+                await store(self.wire, request, grant.token, result, self.timeout)
+            try:
+                return await self._send(request, grant, lambda way: way.release(request, grant.token, grant.result))
+            except ReplyError as error:
+                if result is None or not is_too_long(error):
+                    raise
+                grant.result = None
 
     def _owe_release(self, hold: Hold, at: float = 0.0) -> None:
         """at: when `at_least` has passed."""

@@ -34,6 +34,8 @@ class Grant:
     predecessor: Predecessor | None = None
     portable: bool = False
     session: Session | None = None
+    result: bytes | None = None  # what its release passes on to those that wait for it
+    result_until: float = math.inf  # when the lock is lost: nobody stores a result after that
 
 
 class Hold:

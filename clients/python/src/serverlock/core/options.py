@@ -52,6 +52,19 @@ class OnceOptions(TypedDict, total=False):
     on_lost: Callable[[Any], object] | None
 
 
+class FlightOptions(TypedDict, total=False):
+    """The options of `single_flight`.
+
+    wait: how long to wait for the value, in seconds (60). math.inf: forever.
+    max_hold: the lease is not renewed after this long.
+    """
+
+    wait: Duration
+    owner: str | None
+    max_hold: Duration | None
+    on_lost: Callable[[Any], object] | None
+
+
 class RecoverOptions(GrantOptions, total=False):
     """The options of `recover`.
 

@@ -24,8 +24,8 @@ class Reports:
         self._call(self._hooks.granted, hold.key, hold.waited)
         self._call(self._hooks.attempted, Attempt(_keys(request), _operation(request, way), hold.waited, hold.token))
 
-    def failed(self, request: Request, way: Way, waited: float, error: BaseException) -> None:
-        """error: a LockError, or whatever interrupted the caller."""
+    def ungranted(self, request: Request, way: Way, waited: float, error: BaseException | None) -> None:
+        """error: a LockError, or whatever interrupted the caller; None after another holder's result."""
         if isinstance(error, LockError):
             self._call(self._hooks.refused, request.name, waited, error)
         self._call(self._hooks.attempted, Attempt(_keys(request), _operation(request, way), waited, None, error))

@@ -59,6 +59,12 @@ def queue_of(key: bytes) -> bytes | None:
     return key + b":queue" if _TAGGED.match(key) else None
 
 
+def result_of(key: bytes) -> bytes | None:
+    """The key of a lock's result without the module, named like its queue."""
+    queue = queue_of(key)
+    return None if queue is None else key + b":result" + queue[len(key) + len(b":queue") :]
+
+
 def seconds_of(value: object, name: str, key: str, least: float, most: float = TEN_YEARS) -> float:
     """A duration in seconds, within these bounds."""
     if isinstance(value, timedelta):
@@ -99,6 +105,7 @@ class Request:
     max_hold: float = math.inf
     on_lost: Callable[[Any], object] | None = None
     reentrant: bool = False
+    result: bool = False  # instead of the lock, the attempt may get the result of its holder
     name: str = field(init=False)
     _head: tuple[Word, ...] = field(init=False)
     _tail: tuple[Word, ...] = field(init=False)
@@ -172,7 +179,8 @@ class Request:
 
     def acquire(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
         """ACQUIRE, MACQUIRE or RECOVER."""
-        return (*self._head, *self.options(id_, wait_ms, channel))
+        words = (*self._head, *self.options(id_, wait_ms, channel))
+        return (*words, b"RESULT") if self.result and wait_ms else words
 
     def options(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
         """The words after the keys."""
@@ -187,8 +195,9 @@ class Request:
         name = "LOCK.MEXTEND" if self.many else "LOCK.EXTEND"
         return (name, *self._named(), token, b"PX", lease_ms)
 
-    def release(self, token: int) -> tuple[Word, ...]:
-        return ("LOCK.MRELEASE" if self.many else "LOCK.RELEASE", *self._named(), token)
+    def release(self, token: int, result: bytes | None = None) -> tuple[Word, ...]:
+        words = ("LOCK.MRELEASE" if self.many else "LOCK.RELEASE", *self._named(), token)
+        return words if result is None else (*words, b"RESULT", result)
 
     def is_same_lock(self, other: "Request") -> bool:
         return self.kind == other.kind and set(self.keys) == set(other.keys)
@@ -220,6 +229,7 @@ def request_of(
     kind: tuple[Word, ...] = (),
     many: bool = False,
     recover: bool = False,
+    result: bool = False,
 ) -> Request:
     """The request that these options describe. Raises LockBadArgument, which names the lock and the argument."""
     named = tuple(key_of(key) for key in keys)
@@ -249,4 +259,5 @@ def request_of(
         kind=kind,
         many=many,
         recover=recover,
+        result=result,
     )

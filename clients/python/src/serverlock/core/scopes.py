@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from ..errors import LockMisuse
 from .hold import Hold
 from .request import Request
+from .weak import FEW
 from .wire import Runtime
 
 # None: a scope without a hold.
@@ -21,9 +22,16 @@ class Scopes:
         self._runtime = runtime
         self._mutex = threading.Lock()
         self._by_caller: dict[Hashable, list[weakref.ref[Hold]]] = {}
+        self._sweep_at = FEW
 
     def __len__(self) -> int:
-        return len(self._by_caller)
+        return len(self._living())
+
+    def _living(self) -> dict[Hashable, list[weakref.ref[Hold]]]:
+        """Without callers whose holds are gone: a signal handler can end a caller before it leaves."""
+        return {
+            caller: refs for caller, refs in tuple(self._by_caller.items()) if any(ref() is not None for ref in refs)
+        }
 
     def held(self, request: Request) -> Hold | None:
         """The hold that this caller gets again. Raises LockMisuse if it holds the lock, but must not get it again."""
@@ -41,6 +49,9 @@ class Scopes:
         """This caller holds the lock until `leave`. Returns the caller."""
         caller = self._runtime.caller()
         with self._mutex:
+            if len(self._by_caller) >= self._sweep_at:
+                self._by_caller = self._living()
+                self._sweep_at = max(FEW, 2 * len(self._by_caller))
             self._by_caller.setdefault(caller, []).append(weakref.ref(hold))
         return caller
 

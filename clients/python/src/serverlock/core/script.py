@@ -115,7 +115,7 @@ class Script:
     def extend(self, request: Request, token: int, lease_ms: int) -> Words:
         return self._call(request, "lock_extend_all" if request.many else "lock_extend", token, b"PX", lease_ms)
 
-    def release(self, request: Request, token: int) -> Words:
+    def release(self, request: Request, token: int, result: bytes | None = None) -> Words:
         return self._call(request, "lock_release_all" if request.many else "lock_release", token)
 
     def check(self, request: Request, token: int, key: bytes) -> Words:

@@ -6,9 +6,9 @@ Messages are hints. An attempt asks the server again after a message, or when th
 import random
 import secrets
 import threading
-import weakref
 from logging import Logger
 
+from .weak import WeakMap
 from .wire import Connection, ConnectionLost, Flag, Reply, ReplyError, Runtime, Wire
 
 IDLE_PING = 3.0
@@ -49,7 +49,7 @@ class Subscription:
         self._is_closed = False
         self._mutex = threading.Lock()
         # An attempt owns its entry, so nothing stays behind if a signal handler ends it in the middle of `unregister`.
-        self._by_id: weakref.WeakValueDictionary[str, News] = weakref.WeakValueDictionary()
+        self._by_id: WeakMap[str, News] = WeakMap()
         self._connection: Connection | None = None
         self._listener = runtime.worker(self._listen, "serverlock subscription")
         self._key = b""
@@ -68,7 +68,7 @@ class Subscription:
 
     def unregister(self, id_: str) -> None:
         with self._mutex:
-            self._by_id.pop(id_, None)
+            self._by_id.pop(id_)
 
     async def ready(self, news: News, timeout: float) -> bool:
         """Waits until the connection is subscribed, or cannot be."""
@@ -81,7 +81,7 @@ class Subscription:
         """Makes all attempts ask again, spread over a second."""
         at = self._now()
         with self._mutex:
-            waiting = list(self._by_id.values())
+            waiting = self._by_id.values()
         for news in waiting:
             news.again_at = min(news.again_at, at + (random.random() if len(waiting) > 1 else 0.0))
             news.stir()
@@ -156,7 +156,7 @@ class Subscription:
     def stir(self) -> None:
         """Wakes all attempts."""
         with self._mutex:
-            waiting = list(self._by_id.values())
+            waiting = self._by_id.values()
         for news in waiting:
             news.stir()
 

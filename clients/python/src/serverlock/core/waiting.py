@@ -8,9 +8,8 @@ from . import kinds
 from .asking import Asker
 from .hold import Grant
 from .subscription import News
-from .way import No, Place, Way
+from .way import RESEND_DOWN, No, Place, Way
 
-RESEND_DOWN = 1.0
 # A server whose clock runs a little fast ends a wait a little early.
 SLACK = 0.1
 
@@ -52,7 +51,7 @@ class Waiter:
                 self._subscription.unregister(asker.id)
 
     async def _channel(self, way: Way) -> str | None:
-        """The channel that notifies the attempt, once it is subscribed. None if the attempt cannot be notified."""
+        """The channel that notifies the attempt. None if the attempt cannot be notified."""
         asker, resources, subscription = self._asker, self._resources, self._subscription
         if not way.queues(asker.request) or (way.is_module and not resources.notifies):
             return None

@@ -11,6 +11,8 @@ from .wire import Reply, ReplyError, Word, Words
 
 # Seconds after which a queued attempt asks again, unless the reply gives another number.
 RESEND = 5.0
+# The same while the manager is not subscribed.
+RESEND_DOWN = 1.0
 
 
 class No(Enum):
@@ -29,7 +31,14 @@ class Place:
     is_queued: bool = True  # False: it has no place in the queue, and polls
 
 
-Answer: TypeAlias = Grant | Place | No
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The holder released the lock with this result."""
+
+    value: bytes
+
+
+Answer: TypeAlias = Grant | Place | No | Result
 Call: TypeAlias = Callable[[Words], Awaitable[Reply]]
 
 
@@ -53,7 +62,8 @@ class Way(Protocol):
 
     def extend(self, request: Request, token: int, lease_ms: int) -> Words: ...
 
-    def release(self, request: Request, token: int) -> Words: ...
+    def release(self, request: Request, token: int, result: bytes | None = None) -> Words:
+        """result: for those that wait for it. A script cannot pass it on."""
 
     def check(self, request: Request, token: int, key: bytes) -> Words:
         """Checks one of the keys."""
@@ -63,7 +73,7 @@ class Way(Protocol):
     def fenced(self, request: Request, token: int, words: Words) -> Words: ...
 
 
-def read(reply: Reply, sent: float, is_portable: bool) -> Grant | Place:
+def read(reply: Reply, sent: float, is_portable: bool) -> Grant | Place | Result:
     """A non-nil reply, in the forms that both ways share."""
     if reply in (b"WAITING", "WAITING"):
         return Place()
@@ -71,6 +81,8 @@ def read(reply: Reply, sent: float, is_portable: bool) -> Grant | Place:
         return Grant(reply, sent, None, is_portable)
     if isinstance(reply, list) and len(reply) == 4 and isinstance(reply[0], int):
         return Grant(reply[0], sent, _predecessor(reply), is_portable)
+    if not is_portable and isinstance(reply, list) and len(reply) == 1 and isinstance(reply[0], (bytes, str)):
+        return Result(reply[0].encode() if isinstance(reply[0], str) else reply[0])
     raise ReplyError("ERR", f"unexpected reply {reply!r}")
 
 

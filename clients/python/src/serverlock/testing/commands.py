@@ -22,7 +22,7 @@ class Commands:
             b"LOCK.RECOVER": self._recover,
             b"LOCK.EXTEND": lambda words, _: self._extend(words[:1], words[1:]),
             b"LOCK.MEXTEND": lambda words, _: self._extend(*_many(words)),
-            b"LOCK.RELEASE": lambda words, _: self.table.release(words[0], int(words[1])),
+            b"LOCK.RELEASE": lambda words, _: self.table.release(words[0], int(words[1]), *words[3:]),
             b"LOCK.MRELEASE": self._release_all,
             b"LOCK.CHECK": lambda words, _: self.table.check(words[0], int(words[1])),
             b"LOCK.CANCEL": lambda words, _: self.table.cancel(words[0], words[1]),
@@ -161,6 +161,8 @@ def _ask(keys: list[bytes], options: list[bytes]) -> Ask:
                 ask.is_session = True
             case b"DETAILS":
                 ask.has_details = True
+            case b"RESULT":
+                ask.has_result = True
             case _:
                 raise ReplyError("ERR", f"ERR the server in memory does not know the option {name!r}")
     return ask

@@ -34,6 +34,7 @@ class Ask:
     is_alone: bool = True
     is_session: bool = False
     has_details: bool = False
+    has_result: bool = False
 
     def share(self, most: int = MOST_HOLDERS) -> None:
         self.is_alone, self.most = False, most

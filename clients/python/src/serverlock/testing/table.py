@@ -25,6 +25,8 @@ class Table:
         self._orders = itertools.count(1)
         # An ID that left a queue, or was refused, has its place there for a while: its order, since when, until when.
         self._places: dict[tuple[tuple[bytes, ...], bytes], tuple[int, float, float]] = {}
+        # Attempts that were notified of a result, and until when each can fetch it.
+        self._results: dict[tuple[bytes, bytes], tuple[bytes, float]] = {}
         self._last_token = 0
         self.refused: dict[bytes, ReplyError] = {}
 
@@ -41,6 +43,9 @@ class Table:
     def acquire(self, ask: Ask, client: Client | None) -> Reply | Pending:
         now = self._clock.now()
         self.check_allowed(ask.keys)
+        result = self._result(ask, now)
+        if result is not None:
+            return [result]
         own = self._waiter(ask.keys, ask.id)
         grants = self._held(ask)
         if grants:
@@ -78,15 +83,32 @@ class Table:
             grant.lasts(lease, now)
         return 1
 
-    def release(self, key: bytes, token: int) -> int:
+    def release(self, key: bytes, token: int, result: bytes | None = None) -> int:
         lock = self.lock(key)
         grant = lock.find(token)
         if grant is None:
             return 0
         in_time = grant.ends > self._clock.now()
         lock.drop(grant)
+        if in_time and result is not None and grant.claimant is None:
+            self._pass_on(key, result)
         self.serve(key)
         return 1 if in_time else -1
+
+    def _pass_on(self, key: bytes, result: bytes) -> None:
+        """Each attempt with RESULT in the queue gets the result instead of the lock."""
+        for waiter in [it for it in self.queue(key) if it.ask.has_result]:
+            self._leave(waiter)
+            if waiter.answer is not None:
+                waiter.answer([result])
+            elif waiter.ask.id is not None:
+                self._results[key, waiter.ask.id] = result, self._clock.now() + CLAIM
+                self._notify(waiter, b"result")
+
+    def _result(self, ask: Ask, now: float) -> bytes | None:
+        self._results = {of: it for of, it in self._results.items() if it[1] > now}
+        found = self._results.get((ask.keys[0], ask.id)) if ask.has_result and ask.id is not None else None
+        return None if found is None else found[0]
 
     def check(self, key: bytes, token: int) -> int:
         grant = self.lock(key).find(token)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.engine import BoundHold, Engine, H
+from ..core.flights import Caller
 from ..core.request import Key, Request, key_of, shown
 from ..threads import locks
 from .server import MemoryServer
@@ -23,6 +24,10 @@ class CountedEngine(Engine):
     async def acquire(self, manager: object, request: Request, kind: type[H]) -> H:
         with self._inside():
             return await super().acquire(manager, request, kind)
+
+    async def turn(self, caller: Caller) -> bytes | None:
+        with self._inside():
+            return await super().turn(caller)
 
     async def extend(self, hold: BoundHold, lease: float | None) -> None:  # type: ignore[override]
         with self._inside():

@@ -12,9 +12,10 @@ from ..core.campaign import PIECE
 from ..core.engine import Engine
 from ..core.manager import Manager, shows
 from ..core.once import schedule_of
-from ..core.options import LeaderOptions, OnceOptions
+from ..core.options import FlightOptions, LeaderOptions, OnceOptions
 from ..core.request import Duration, Key, Request
 from ..core.scopes import Entered, left_by
+from ..core.single_flight import WAIT, flight_of, fly
 from ..errors import LockMisuse
 from .held import Held, leave
 from .leader import Leader, ignore
@@ -76,6 +77,28 @@ class Locks(Manager["Lock"]):
         rerun: if False, a tick whose process dies is skipped. Such a lock is not renewed.
         """
         return Once(self, schedule_of(key, period, lease, rerun, options))
+
+    @shows(FlightOptions, wait=WAIT)
+    def single_flight(
+        self, key: Key, lease: Duration, compute: Callable[[Held], bytes], **options: Unpack[FlightOptions]
+    ) -> bytes:
+        """Returns the value of the key: one caller computes it, and all that wait, in any process, get the same bytes.
+
+        compute: called with the hold by the caller that gets the lock, and returns bytes. Up to 64 KB are passed on.
+        lease: in seconds; renewed while `compute` runs. If a process dies, another computes once its lease has ended.
+        wait: how long this call waits for the value, in seconds.
+        The callers of one manager share one attempt. If `compute` fails, its caller gets the error.
+        Raises LockTimeout if there is no value within `wait`, LockMisuse within `compute`, or another LockError.
+        """
+        request = flight_of(key, lease, options)
+
+        async def call(held: Held) -> bytes:
+            return compute(held)
+
+        async def end(held: Held, error: BaseException | None) -> None:
+            leave(held, error)
+
+        return run(lambda: fly(self._engine(), self, request, Held, call, lambda _: None, end))
 
     @shows(LeaderOptions, wait=PIECE)
     def leader(

@@ -10,7 +10,9 @@ use Psr\Log\LoggerInterface;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Form;
 use Serverlock\Core\Request;
+use Serverlock\Core\SingleFlight;
 use Serverlock\Exception\LockBadArgumentException;
+use Serverlock\Exception\LockException;
 use Serverlock\Wire\Client;
 use Serverlock\Wire\Phpredis;
 use Serverlock\Wire\PhpredisCluster;
@@ -154,6 +156,33 @@ final class Locks
             maxHold: $maxHold,
         );
         return new Once($this->engine, $key, $period, $lease, $rerun, $options);
+    }
+
+    /**
+     * One result for many callers: one of the processes that ask at the same time computes it, and those that wait get
+     * the same bytes.
+     *
+     * Computes while the lock is held, as in Lock::run(), and releases the lock with the result. If the computation
+     * fails, its error is thrown, and the next caller in the queue computes. Results of more than `lock.result-max`
+     * bytes (64 KB by default) are not shared: each caller computes its own. Nothing is kept: a caller that comes after
+     * the release computes again. Asking for the same key within the computation is an error.
+     *
+     * @param callable(Held): string $compute
+     * @param float $wait how long to wait for the result, at least 0.001; INF: forever
+     * @param DefaultOwner|string|null $owner this and the rest are as in LockOptions
+     * @throws LockException
+     */
+    public function singleFlight(
+        string $key,
+        float $lease,
+        callable $compute,
+        float $wait = 60.0,
+        DefaultOwner|string|null $owner = DefaultOwner::HostAndPid,
+        ?float $maxHold = null,
+    ): string {
+        $options = new LockOptions(wait: $wait, owner: $owner, maxHold: $maxHold);
+        $request = new Request([$key], $lease, $options, takesResult: true);
+        return (new SingleFlight($this->engine, $request))->run($compute);
     }
 
     /** Closes its own connections, not the client. Every later attempt fails; held locks can still be released. */

@@ -80,11 +80,14 @@ final class PackageTest extends ServerTestCase
     public function testTheReadmeExamplesRunInAnEmptyProject(): void
     {
         $blocks = self::blocks('clients/php/README.md');
-        self::assertCount(4, $blocks); // TestingTest runs the last one
+        self::assertCount(5, $blocks); // TestingTest runs the last one
         $server = $this->server();
         self::assertStringStartsWith('working, token 1', self::program($blocks[0], $server));
         self::assertMatchesRegularExpression("/^working, token \d{16}\nran\n$/", self::program($blocks[2], $server));
         self::assertSame("elsewhere\n", self::program($blocks[2], $server));
+        $page = self::program($blocks[3], $server);
+        self::assertMatchesRegularExpression("/^42 pages, token \d{16}\n$/", $page);
+        self::assertSame($page, self::program($blocks[3], $server));
         $server->connect()->rawCommand('LOCK.ACQUIRE', 'nightly', 'PX', 1, 'OWNER', 'host-3');
         self::until('it has expired', fn (): bool => $server->info('nightly')['state'] === 'expired');
         $said = self::program($blocks[1], $server);

@@ -25,8 +25,12 @@ final class QueueTest extends ServerTestCase
 
     private static function engine(\Redis|\Predis\Client $client): Engine
     {
-        $wire = $client instanceof \Redis ? new Phpredis($client) : new Predis($client);
-        return new Engine($wire, 5.0, true, null, null, mayWarn: false);
+        return new Engine(self::wire($client), 5.0, true, null, null, mayWarn: false);
+    }
+
+    private static function wire(\Redis|\Predis\Client $client): Client
+    {
+        return $client instanceof \Redis ? new Phpredis($client) : new Predis($client);
     }
 
     private static function request(string $key = 'report', float $wait = 60.0): Request
@@ -65,6 +69,35 @@ final class QueueTest extends ServerTestCase
             $held = $got;
         }
         self::assertTrue($held->release());
+        self::assertSame([], $bare->keys('*'));
+    }
+
+    /**
+     * A release would find nobody subscribed, and pass over an attempt that is in the queue already.
+     *
+     * @dataProvider libraries
+     */
+    public function testAnAttemptJoinsTheQueueOnceItIsSubscribed(string $library): void
+    {
+        $server = $this->server(hasModule: false);
+        $bare = $server->connect();
+        $held = self::engine($server->client($library))->acquire(self::request());
+        $client = new UnsubscribedClient(self::wire($server->client($library)));
+        $before = self::calls($bare, 'evalsha');
+        $goesOn = static function () use ($bare, $client, $before, &$held): bool {
+            if (!$client->maySubscribe && self::calls($bare, 'evalsha') >= $before + 3) {
+                self::assertSame(0, $bare->zCard(self::QUEUE));
+                $client->maySubscribe = true;
+            } elseif ($held !== null && $bare->zCard(self::QUEUE) === 1) {
+                self::assertTrue($client->maySubscribe);
+                self::assertTrue($held->release());
+                $held = null;
+            }
+            return true;
+        };
+        $got = (new Engine($client, 0.3, true, null, null, mayWarn: false))->acquire(self::request(), $goesOn);
+        self::assertNull($held, 'it was in the queue');
+        self::assertTrue($got->release());
         self::assertSame([], $bare->keys('*'));
     }
 

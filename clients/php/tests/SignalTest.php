@@ -11,6 +11,7 @@ use Serverlock\Held;
 use Serverlock\HeldOnce;
 use Serverlock\Lock;
 use Serverlock\LockOptions;
+use Serverlock\Locks;
 use Serverlock\Once;
 
 /** Signals whose handlers throw, at any point: a grant that never reaches the application is released. */
@@ -118,10 +119,25 @@ final class SignalTest extends TestCase
     {
         $client = new ScriptedClient([]);
         $once = new Once(new Engine($client, 5.0, false, null, null), 'report', 3600.0, null, true, new LockOptions());
-        $turn = function () use ($count, $once): bool {
+        $turn = static fn () => $once->run(static fn (HeldOnce $held) => $held->check());
+        $this->repeat($client, $this->interrupted($count, $turn));
+    }
+
+    public function testASingleFlightThatASignalEndsLeavesNothing(): void
+    {
+        $client = new ScriptedClient([]);
+        $locks = new Locks($client, portable: false);
+        $turn = static fn () => $locks->singleFlight('report', 30.0, static fn (Held $held): string => 'result');
+        $this->repeat($client, $this->interrupted(2, $turn));
+    }
+
+    /** @return \Closure(): bool runs the turn, and says whether a signal ended it */
+    private function interrupted(int $count, \Closure $turn): \Closure
+    {
+        return function () use ($count, $turn): bool {
             try {
                 $this->mayThrow = $count;
-                $once->run(static fn (HeldOnce $held) => $held->check());
+                $turn();
                 $this->mayThrow = 0;
             } catch (\DomainException) {
                 $this->mayThrow = 0;
@@ -129,7 +145,6 @@ final class SignalTest extends TestCase
             }
             return false;
         };
-        $this->repeat($client, $turn);
     }
 
     /** @param \Closure(Lock): bool $turn whether a signal ended it */

@@ -45,9 +45,13 @@ final class Attempt
     /** The attempt may be in the queue, or have the lock. */
     private bool $mayBeOnServer = false;
     private bool $stood = false;
+    /** It is in the script's queue. */
+    private bool $isQueued = false;
     /** One of its copies got no reply. */
     private bool $isUnsure = false;
     private Calls $calls;
+    /** Without the module, the result of a holder that releases the lock during the wait. */
+    private readonly ?StoredResult $stored;
 
     /**
      * @param null|\Closure(): bool $while called between the pieces of the wait; false ends it
@@ -65,6 +69,7 @@ final class Attempt
         $this->deadline = $this->began + $request->options->wait;
         $this->usesConnection = $request->needsConnection();
         $this->calls = $resources->module->commands;
+        $this->stored = $request->takesResult ? new StoredResult() : null;
     }
 
     private static function newId(): string
@@ -72,7 +77,7 @@ final class Attempt
         return (string) random_int(1, 999_999_999_999_999_999);
     }
 
-    /** @throws LockException|GivenUp */
+    /** @throws LockException|GivenUp|Answered */
     public function run(): Grant
     {
         try {
@@ -167,7 +172,7 @@ final class Attempt
             if ($first !== 'WAITING') {
                 return $this->granted($reply, $sent);
             }
-            $this->stood = true;
+            $this->stood = $this->isQueued = true;
             return $ms;
         }
     }
@@ -184,6 +189,10 @@ final class Attempt
         if (is_array($reply) && count($reply) === 4) {
             [$reply, $overdue, $token, $owner] = $reply;
             $predecessor = $overdue === null ? null : new Predecessor($overdue / 1000, $token, $owner);
+        }
+        if ($this->request->takesResult && is_array($reply) && count($reply) === 1 && is_string($reply[0])) {
+            $this->mayBeOnServer = false;
+            throw new Answered($reply[0]);
         }
         if (!is_int($reply) || $reply <= 0) {
             throw new LockBadArgumentException($this->request->name, 'the server replied ' . json_encode($reply));
@@ -309,11 +318,10 @@ final class Attempt
         $queues = $this->request->options->wait > 0 && $portable->queues($this->request);
         $news = $queues ? new News($this->resources, $this->request, $this->id) : null;
         if ($news === null || !$news->isUp() && !$this->stood) {
-            $grant = $this->ask();
+            $grant = $this->askPlainly();
             if ($grant !== null) {
                 return $grant;
             }
-            $this->mayBeOnServer = $this->stood || $this->isUnsure;
             if ($this->left() <= 0) {
                 throw $this->over();
             }
@@ -330,6 +338,37 @@ final class Attempt
         return null;
     }
 
+    /** Asks without the queue. */
+    private function askPlainly(): ?Grant
+    {
+        $grant = $this->askScript();
+        $this->mayBeOnServer = $grant instanceof Grant || $this->stood || $this->isUnsure;
+        return $grant instanceof Grant ? $grant : null;
+    }
+
+    /** Like ask(). A result that was stored during the wait ends the attempt, once it has the lock. */
+    private function askScript(float $wait = 0.0, ?string $channel = null): Grant|int|null
+    {
+        $reply = $this->ask($wait, $channel);
+        $send = fn (array $words): mixed
+            => $this->resources->call($this->request->key(), $words, $this->resources->timeout);
+        if (!$reply instanceof Grant) {
+            $this->stored?->note($send, $this->request);
+            return $reply;
+        }
+        $result = $this->stored?->newer($send, $this->request);
+        if ($result === null) {
+            return $reply;
+        }
+        try {
+            $this->calls->release($send, $this->request, $reply->token);
+            $this->mayBeOnServer = $this->isUnsure;
+        } catch (ReplyError | ConnectionLost) { // abandon() cancels
+            $this->resources->client()->forget();
+        }
+        throw new Answered($result);
+    }
+
     /** Sets the prefix. To find it, phpredis may have to connect. */
     private function bind(): void
     {
@@ -344,8 +383,9 @@ final class Attempt
     }
 
     /**
-     * Claims the lock when a message announces its turn. Returns null if it cannot subscribe, or if it is time to try
-     * the module again.
+     * Claims the lock when a message announces its turn. A release removes attempts whose channel has no subscriber, so
+     * the attempt joins the queue only once it is subscribed. Returns null if it cannot subscribe, or if it is time to
+     * try the module again.
      */
     private function byMessages(News $news): ?Grant
     {
@@ -363,11 +403,12 @@ final class Attempt
             if (!$module->portable->queues($this->request)) {
                 return null;
             }
-            $ms = $this->ask($this->left(), $this->resources->channel());
+            $joins = $news->isUp() || $this->isQueued;
+            $ms = $joins ? $this->askScript($this->left(), $this->resources->channel()) : $this->askPlainly();
             if ($ms instanceof Grant) {
                 return $ms;
             }
-            $message = $news->wait(min((int) $ms / 1000, max(0.0, $this->left())), $this->checkpoint(...));
+            $message = $news->wait(min(($ms ?? self::RESEND) / 1000, max(0.0, $this->left())), $this->checkpoint(...));
             if ($message === 'cancelled') {
                 $this->mayBeOnServer = false;
                 throw Failures::refused($this->request->name);
@@ -447,7 +488,7 @@ final class Attempt
         if ($this->mayBeOnServer) {
             $this->cancel();
             $this->id = self::newId();
-            $this->mayBeOnServer = $this->stood = $this->isUnsure = false;
+            $this->mayBeOnServer = $this->stood = $this->isQueued = $this->isUnsure = false;
         }
     }
 

@@ -29,8 +29,12 @@ interface Calls
     /** @param \Closure(list<string|int|float>): mixed $send */
     public function extend(\Closure $send, Request $request, int $token, float $lease): mixed;
 
-    /** @param \Closure(list<string|int|float>): mixed $send */
-    public function release(\Closure $send, Request $request, int $token): mixed;
+    /**
+     * With a result, the attempts that wait for one get it, unless it is too long or cannot be stored.
+     *
+     * @param \Closure(list<string|int|float>): mixed $send
+     */
+    public function release(\Closure $send, Request $request, int $token, ?string $result = null): mixed;
 
     /**
      * The milliseconds left for the request's key at that index.

@@ -11,6 +11,8 @@ namespace Serverlock\Core;
  */
 final class Commands implements Calls
 {
+    private const TOO_LONG = 'ERR result is longer';
+
     public function acquire(\Closure $send, Request $request, string $id, float $wait, ?string $channel): mixed
     {
         return $send($request->acquire($id, $wait));
@@ -28,8 +30,15 @@ final class Commands implements Calls
         return $send($request->extend($token, $lease));
     }
 
-    public function release(\Closure $send, Request $request, int $token): mixed
+    public function release(\Closure $send, Request $request, int $token, ?string $result = null): mixed
     {
+        try {
+            return $send($request->release($token, $result));
+        } catch (ReplyError $error) {
+            if ($result === null || !str_starts_with($error->getMessage(), self::TOO_LONG)) {
+                throw $error;
+            }
+        }
         return $send($request->release($token));
     }
 

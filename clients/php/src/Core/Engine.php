@@ -49,6 +49,7 @@ final class Engine
      * the Held only has to be returned.
      *
      * @param null|\Closure(): bool $while
+     * @throws LockException|GivenUp|Answered
      */
     public function acquire(Request $request, ?\Closure $while = null): Held
     {
@@ -58,10 +59,13 @@ final class Engine
         }
         $hooks = $this->resources->hooks;
         $wasAsync = Signals::defer();
+        $watching = $hooks === null ? null : $this->resources->watch($request);
         $attempt = new Attempt($this->resources, $this->keeper, $request, $while, $wasAsync);
         try {
             $grant = $attempt->run();
             $hold = new Hold($request, $grant, $attempt->began, $this->resources->pid, $this->resources->clock);
+            $hold->watching = $watching;
+            $watching?->granted($hold->calls instanceof Portable, $hold->token, $hold->granted);
             $held = new Held($this->keeper, $this->release, $hold);
             $request->options->reentrant && $this->enter($held);
             if ($hooks !== null) {
@@ -70,6 +74,13 @@ final class Engine
         } catch (LockException $error) {
             $waited = $this->resources->now() - $attempt->began;
             $this->resources->notify($hooks?->refused, $request->name, $waited, $error);
+            $watching?->failed($this->resources->module->isMissing(), $error);
+            throw $error;
+        } catch (Answered $answered) {
+            $watching?->result($this->resources->module->isMissing());
+            throw $answered;
+        } catch (\Throwable $error) {
+            $watching?->failed($this->resources->module->isMissing(), null);
             throw $error;
         } finally {
             $wasAsync && !isset($held) && Signals::restore();

@@ -14,4 +14,14 @@ enum Form: string
     case One = 'LOCK.ACQUIRE';
     case Many = 'LOCK.MACQUIRE';
     case Recovery = 'LOCK.RECOVER';
+
+    /** The script's function. */
+    public function function(): string
+    {
+        return match ($this) {
+            self::One => 'lock_acquire',
+            self::Many => 'lock_acquire_all',
+            self::Recovery => 'lock_recover',
+        };
+    }
 }

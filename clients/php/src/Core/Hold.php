@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
+use Serverlock\End;
 use Serverlock\Exception\LockLostException;
 use Serverlock\Predecessor;
 
@@ -32,6 +33,9 @@ final class Hold
     public float $renewAt;
     public ?LockLostException $lost = null;
     public bool $isReleased = false;
+    /** What a release gives to the attempts that wait for a result. */
+    public ?string $result = null;
+    public ?Watching $watching = null;
     /** How many times it has been acquired but not yet released. */
     public int $entries = 1;
     /** The server has replied that the grant has ended. */
@@ -55,6 +59,14 @@ final class Hold
         $this->sent = $grant->sent;
         $this->session = $grant->session;
         $this->session?->keep($this);
+    }
+
+    /** Nobody refers to it, so nobody renews or releases its lock. */
+    public function __destruct()
+    {
+        if (!$this->isReleased && $this->isOfThisProcess()) {
+            $this->watching?->ended(End::Expired);
+        }
     }
 
     /** A tenth of the lease before its end. */

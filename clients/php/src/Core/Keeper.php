@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
+use Serverlock\End;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
@@ -223,5 +224,6 @@ final class Keeper
         $this->resources->logger?->warning('serverlock: {error}', ['error' => $hold->lost->getMessage()]);
         $held = $this->resources->now() - $hold->granted;
         $this->resources->notify($this->resources->hooks?->lost, $hold->request->name, $held, $hold->lost);
+        $hold->watching?->ended(End::Lost, $hold->lost);
     }
 }

@@ -94,8 +94,9 @@ final class Portable implements Calls
         return $this->call($send, $request, $name, [$token, 'PX', Request::milliseconds($lease)]);
     }
 
-    public function release(\Closure $send, Request $request, int $token): mixed
+    public function release(\Closure $send, Request $request, int $token, ?string $result = null): mixed
     {
+        $result === null || StoredResult::store($send, $request, $token, $result);
         $name = $request->form === Form::Many ? 'lock_release_all' : 'lock_release';
         return $this->call($send, $request, $name, [$token]);
     }

@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
+use Serverlock\End;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
@@ -73,6 +74,9 @@ final class Release
                 $held = $this->resources->now() - $hold->granted;
                 $this->resources->notify($this->resources->hooks->released, $hold->request->name, $held, $isHeld);
             }
+            $isHeld
+                ? $hold->watching?->ended(End::Released)
+                : $hold->watching?->ended(End::Lost, $this->keeper->over($hold));
         }
         $this->resources->debts->settle();
         return $isHeld;
@@ -140,7 +144,7 @@ final class Release
     private function send(Hold $hold, float $timeout): mixed
     {
         $call = static fn (Calls $calls, \Closure $send): mixed
-            => $calls->release($send, $hold->request, $hold->token);
+            => $calls->release($send, $hold->request, $hold->token, $hold->result);
         return $this->resources->ask($hold, $call, $timeout);
     }
 }

@@ -36,6 +36,7 @@ final class Request
     /**
      * @param array<mixed> $keys
      * @param array{}|array{'SHARED'}|array{'LIMIT', int} $kind
+     * @param bool $takesResult the holder's result may end the attempt
      */
     public function __construct(
         public readonly array $keys,
@@ -43,6 +44,7 @@ final class Request
         public readonly LockOptions $options = new LockOptions(),
         public readonly Form $form = Form::One,
         public readonly array $kind = [],
+        public readonly bool $takesResult = false,
     ) {
         $this->name = self::shown($keys);
         $fault = $this->fault();
@@ -105,7 +107,7 @@ final class Request
         }
         $spans = [
             ['lease', $this->lease, 0.001, self::TEN_YEARS],
-            ['wait', $options->wait, 0.0, INF],
+            ['wait', $options->wait, $this->takesResult ? 0.001 : 0.0, INF],
             ['replicasWithin', $options->replicasWithin, 0.001, 3600.0],
             ['atLeast', $options->atLeast, 0.0, self::TEN_YEARS],
             ['maxHold', $options->maxHold ?? INF, 0.001, INF],
@@ -178,9 +180,20 @@ final class Request
     /** A lock's queue: in the same slot, and not any other lock's queue. */
     public static function queueOf(string $key): ?string
     {
+        return self::beside($key, 'queue');
+    }
+
+    /** Where a holder stores its result without the module; null if this name has no such key. */
+    public function resultKey(): ?string
+    {
+        return self::beside($this->key(), 'result');
+    }
+
+    private static function beside(string $key, string $what): ?string
+    {
         return match (true) {
-            strpbrk($key, '{}') === false => "$key:queue:{{$key}}",
-            preg_match('/\A[^{]*\{[^}]+\}/', $key) === 1 => "$key:queue",
+            strpbrk($key, '{}') === false => "$key:$what:{{$key}}",
+            preg_match('/\A[^{]*\{[^}]+\}/', $key) === 1 => "$key:$what",
             default => null,
         };
     }
@@ -217,7 +230,8 @@ final class Request
     /** @return list<string|int> */
     public function acquire(string $id, float $wait = 0.0): array
     {
-        return [...$this->head, ...$this->terms($id, $wait)];
+        $result = $this->takesResult && $wait > 0 ? ['RESULT'] : [];
+        return [...$this->head, ...$this->terms($id, $wait), ...$result];
     }
 
     /** @return list<string|int> the arguments after the keys */
@@ -242,9 +256,10 @@ final class Request
     }
 
     /** @return list<string|int> */
-    public function release(int $token): array
+    public function release(int $token, ?string $result = null): array
     {
-        return [$this->form === Form::Many ? 'LOCK.MRELEASE' : 'LOCK.RELEASE', ...$this->named(), $token];
+        $command = $this->form === Form::Many ? 'LOCK.MRELEASE' : 'LOCK.RELEASE';
+        return [$command, ...$this->named(), $token, ...($result === null ? [] : ['RESULT', $result])];
     }
 
     /** Reads the reply to a release. */

@@ -6,6 +6,7 @@ namespace Serverlock\Core;
 
 use Psr\Log\LoggerInterface;
 use Serverlock\Hooks;
+use Serverlock\Watch;
 use Serverlock\Wire\Client;
 use Serverlock\Wire\Connection;
 use Serverlock\Wire\DedicatedClient;
@@ -182,6 +183,21 @@ final class Resources
         $this->connection?->close();
         $this->subscription?->close();
         $this->connection = $this->subscription = null;
+    }
+
+    /** Follows an attempt before anything is sent; null if nobody does. */
+    public function watch(Request $request): ?Watching
+    {
+        $watch = null;
+        $began = $this->hooks?->began;
+        $begin = static function () use (&$watch, $began, $request): void {
+            $watch = $began === null ? null : $began($request->keys);
+        };
+        $this->notify($begin);
+        if (!$watch instanceof Watch) {
+            return null;
+        }
+        return new Watching($watch, $request->form, $this->clock, $this->notify(...));
     }
 
     /** Calls a hook. The application's work does not depend on it. */

@@ -11,7 +11,7 @@ namespace Serverlock\Testing;
  */
 final class Ask
 {
-    private const FLAGS = ['SHARED', 'SESSION', 'DETAILS'];
+    private const FLAGS = ['SHARED', 'SESSION', 'DETAILS', 'RESULT'];
     private const MOST = 4096;
 
     public readonly int $lease;
@@ -24,6 +24,7 @@ final class Ask
     public readonly bool $shares;
     public readonly bool $hasDetails;
     public readonly bool $isSession;
+    public readonly bool $takesResult;
     /** An ID, because dropping the last reference to the connection closes it. */
     public readonly ?int $connection;
 
@@ -46,6 +47,7 @@ final class Ask
         $this->shares = isset($options['SHARED']) || isset($options['LIMIT']);
         $this->most = $options['LIMIT'] ?? ($this->shares ? self::MOST : 1);
         $this->isSession = isset($options['SESSION']);
+        $this->takesResult = isset($options['RESULT']);
         $this->hasDetails = isset($options['DETAILS']) || $isRecovery;
     }
 

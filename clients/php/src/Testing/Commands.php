@@ -13,6 +13,9 @@ use Serverlock\Core\ReplyError;
  */
 final class Commands
 {
+    private const LONGEST_RESULT = 65_536;
+    private const TOO_LONG = 'ERR result is longer than %d bytes, the limit lock.result-max';
+
     public function __construct(private readonly Memory $memory)
     {
     }
@@ -34,7 +37,7 @@ final class Commands
         return match ($found[2]) {
             'ACQUIRE', 'RECOVER' => $this->acquire(new Ask($keys, $words, $found[2] === 'RECOVER', $connection)),
             'EXTEND' => $this->extend($keys, (int) array_shift($words), Clock::ticks($words[1] / 1000)),
-            'RELEASE' => $this->release($keys, (int) $words[0]),
+            'RELEASE' => $this->release($keys, (int) $words[0], isset($words[2]) ? (string) $words[2] : null),
             'CHECK' => $this->check($keys[0], (int) $words[0]),
             'CANCEL' => $this->cancel($keys[0], (string) $words[0]),
             default => $this->info($keys[0]),
@@ -69,6 +72,9 @@ final class Commands
             $grant = $this->memory->grant($ask);
         } elseif ($grant === null && $ask->wait > 0) {
             $grant = $this->memory->await($ask);
+        }
+        if (is_string($grant)) {
+            return [$grant];
         }
         if ($grant === null || !$ask->hasDetails) {
             return $grant?->token;
@@ -126,9 +132,13 @@ final class Commands
      * For several keys: on how many of them the grant was in force.
      *
      * @param list<string> $names
+     * @throws ReplyError
      */
-    private function release(array $names, int $token): int
+    private function release(array $names, int $token, ?string $result): int
     {
+        if (strlen((string) $result) > self::LONGEST_RESULT) {
+            throw new ReplyError(sprintf(self::TOO_LONG, self::LONGEST_RESULT));
+        }
         $replies = [];
         foreach ($names as $name) {
             $grant = $this->memory->key($name)->find($token);
@@ -136,7 +146,9 @@ final class Commands
                 $replies[] = 0;
                 continue;
             }
-            $replies[] = $grant->freeAt > $this->memory->now() ? 1 : -1;
+            $isHeld = $grant->freeAt > $this->memory->now();
+            $replies[] = $isHeld ? 1 : -1;
+            $isHeld && $result !== null && $this->memory->answer($name, $result);
             $this->memory->release($grant, $name);
         }
         return count($replies) === 1 ? $replies[0] : count(array_filter($replies));

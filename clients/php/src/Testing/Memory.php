@@ -91,24 +91,25 @@ final class Memory
     }
 
     /**
-     * Waits in the queue. Time passes until the attempt has the lock or its wait ends: nothing else could happen.
+     * Waits in the queue. Time passes until the attempt has the lock or a result, or its wait ends: nothing else could
+     * happen.
      *
      * @throws ReplyError
      */
-    public function await(Ask $ask): ?Grant
+    public function await(Ask $ask): Grant|string|null
     {
         $this->queue[] = $waiter = new Waiter($ask);
         try {
             $isOver = function () use ($waiter): bool {
                 $this->serve();
-                $waiter->grant ?? $this->allow($waiter->ask->keys);
-                return $waiter->grant !== null;
+                $waiter->grant ?? $waiter->result ?? $this->allow($waiter->ask->keys);
+                return $waiter->grant !== null || $waiter->result !== null;
             };
             $this->clock->passUntil($this->now() + $ask->wait, $isOver, fn (): ?int => $this->nextAt($ask));
         } finally {
             $this->leave($waiter);
         }
-        return $waiter->grant;
+        return $waiter->grant ?? $waiter->result;
     }
 
     /**
@@ -140,6 +141,17 @@ final class Memory
                 $this->leave($waiter);
             } elseif (count($ask->keys) === 1) { // a wait for several keys reserves none of them
                 $taken = [...$taken, ...$ask->keys];
+            }
+        }
+    }
+
+    /** Gives a result to the attempts that wait for one. */
+    public function answer(string $name, string $result): void
+    {
+        foreach ($this->waiting([$name]) as $waiter) {
+            if ($waiter->ask->takesResult) {
+                $waiter->result = $result;
+                $this->leave($waiter);
             }
         }
     }

@@ -12,6 +12,7 @@ namespace Serverlock\Testing;
 final class Waiter
 {
     public ?Grant $grant = null;
+    public ?string $result = null;
 
     public function __construct(public readonly Ask $ask)
     {

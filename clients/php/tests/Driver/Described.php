@@ -42,6 +42,17 @@ final class Described
 
     /**
      * @param array<string, mixed> $order
+     * @return \Closure(): string the call
+     */
+    public static function singleFlight(Locks $locks, array $order, \Closure $compute): \Closure
+    {
+        [$key, $lease] = [self::key($order['key']), self::seconds($order['lease_ms'])];
+        $options = self::durations($order, ['wait', 'max_hold']) + array_intersect_key($order, ['owner' => true]);
+        return static fn (): string => $locks->singleFlight($key, $lease, $compute, ...$options);
+    }
+
+    /**
+     * @param array<string, mixed> $order
      * @param list<string> $fields
      * @return array<string, float> options
      */
@@ -67,10 +78,22 @@ final class Described
 
     public static function key(mixed $key): string
     {
+        return self::bytes($key) ?? throw new Cannot('a key that is ' . json_encode($key));
+    }
+
+    /** Null if the order has no bytes there. */
+    public static function bytes(mixed $value): ?string
+    {
         return match (true) {
-            is_string($key) => $key,
-            is_array($key) => (string) hex2bin($key['hex']),
-            default => throw new Cannot('a key that is ' . json_encode($key)),
+            is_string($value) => $value,
+            is_array($value) => (string) hex2bin($value['hex']),
+            default => null,
         };
+    }
+
+    /** @return string|array{hex: string} bytes as an answer has them */
+    public static function shown(string $bytes): string|array
+    {
+        return preg_match('//u', $bytes) === 1 ? $bytes : ['hex' => bin2hex($bytes)];
     }
 }

@@ -93,7 +93,7 @@ final class Dispatcher
             'once' => $order['scope'] ?? 'the ticks', // one manager asks for the time
             default => $order['hold'] ?? $order['scope'] ?? $order['leader'] ?? $order['observer'] ?? '',
         };
-        $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true)
+        $begins = in_array($order['do'], ['acquire', 'scope', 'single_flight', 'lead', 'observe', 'raw'], true)
             || $order['do'] === 'once' && isset($order['scope']);
         $seat = match (true) {
             isset($order['within']) => $this->owners[$order['within']],
@@ -136,7 +136,7 @@ final class Dispatcher
     private function idle(array $order): Seat
     {
         $takesLong = isset($order['wait_ms']) || isset($order['object'])
-            || in_array($order['do'], ['scope', 'once', 'lead', 'observe'], true);
+            || in_array($order['do'], ['scope', 'once', 'single_flight', 'lead', 'observe'], true);
         foreach ($this->seats as $seat) {
             if (!$seat->pending && !$seat->isTaken && !($takesLong && $seat->holds)) {
                 return $seat;

@@ -17,7 +17,7 @@ final class Libraries
     public const CAN = [
         'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock',
         'refusals', 'moves', 'queue', 'scopes', 'prefix', 'once', 'default_owner', 'recover_free', 'reentrant',
-        'deadlock', 'memory',
+        'deadlock', 'memory', 'single_flight',
     ];
 
     /** A timer with a finer resolution than a second needs FFI. */

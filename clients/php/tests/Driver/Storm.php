@@ -6,7 +6,6 @@ namespace Serverlock\Tests\Driver;
 
 use Serverlock\Core\Engine;
 use Serverlock\Exception\LockRefusedException;
-use Serverlock\Lock;
 use Serverlock\Locks;
 
 /**
@@ -105,13 +104,12 @@ final class Storm
         if (random_int(0, 3) === 0) {
             $moment -= fmod($moment, 0.005);
         }
-        $lock = $this->lock($this->opened[0]);
-        $nothing = static fn () => null;
+        $attempt = $this->prepare($this->opened[0]);
         $timer = $this->timer(max(1e-5, $moment));
         try {
             $this->mayThrow = true;
             $this->libc->setitimer(0, $timer, null);
-            $lock->run($nothing);
+            $attempt();
             $this->mayThrow = false;
         } catch (Cancelled $cancelled) {
             throw $cancelled;
@@ -135,10 +133,16 @@ final class Storm
         return $timer;
     }
 
-    private function lock(Locks $locks): Lock
+    /** @return \Closure(): mixed one attempt, for a random key */
+    private function prepare(Locks $locks): \Closure
     {
         $order = ['key' => $this->order['among'][array_rand($this->order['among'])]] + $this->order;
-        return Described::lock($locks, $order);
+        if ($order['single_flight'] ?? false) {
+            return Described::singleFlight($locks, $order, static fn (): string => 'result');
+        }
+        $lock = Described::lock($locks, $order);
+        $nothing = static fn () => null;
+        return static fn (): mixed => $lock->run($nothing);
     }
 
     /** A process that wants the same locks, until SIGTERM. */
@@ -157,7 +161,7 @@ final class Storm
             [, $locks] = Libraries::open($this->client, $this->opened[1], null);
             while ($goesOn) {
                 try {
-                    $this->lock($locks)->run(static fn () => null);
+                    ($this->prepare($locks))();
                 } catch (LockRefusedException) {
                     // and again
                 }

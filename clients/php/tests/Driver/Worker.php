@@ -32,7 +32,7 @@ final class Worker
     private array $holds = [];
     /** @var array<string, Held> of scopes whose bodies run */
     private array $bodies = [];
-    /** @var array<string, Lock|Once> of scopes, including ended ones */
+    /** @var array<string, Lock|Once|\Closure(): array<string, mixed>> of scopes, including ended ones */
     private array $scopes = [];
     /** @var array<string, true> */
     private array $lost = [];
@@ -127,6 +127,8 @@ final class Worker
                 return $this->scope($order);
             case 'once':
                 return $this->once($order);
+            case 'single_flight':
+                return $this->singleFlight($order);
             case 'again': // by work that was started in a scope, after the scope has ended
                 return $this->again($order);
             case 'leave':
@@ -274,6 +276,34 @@ final class Worker
         return ['outcome' => $once->run(fn (HeldOnce $held) => $this->body($held, $order['scope']))->outcome];
     }
 
+    /**
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function singleFlight(array $order): array
+    {
+        $computed = false;
+        $compute = function (Held $held) use ($order, &$computed): mixed {
+            isset($order['scope']) && $this->body($held, $order['scope']);
+            $computed = true;
+            return Described::bytes($order['value']);
+        };
+        if (isset($order['scope'])) {
+            $inner = array_diff_key($order, ['scope' => true]);
+            $this->scopes[$order['scope']] = fn (): array => $this->singleFlight($inner);
+        }
+        $ask = Described::singleFlight($this->managers[$order['manager']], $order, $compute);
+        $wasWaiting = $this->isWaiting;
+        try {
+            $this->isWaiting = true;
+            Dispatcher::say(['began' => $order['n']]);
+            $value = $ask();
+            return ['value' => Described::shown($value), 'computed' => $computed];
+        } finally {
+            $this->isWaiting = $wasWaiting;
+        }
+    }
+
     /** Carries out the orders of a scope, and checks its lock every 10 ms. */
     private function body(Held $held, string $name, ?Fork &$fork = null): void
     {
@@ -344,6 +374,9 @@ final class Worker
         $lock = $this->scopes[$order['scope']];
         if ($lock instanceof Once) {
             return ['outcome' => $lock->run(static fn () => null)->outcome];
+        }
+        if ($lock instanceof \Closure) {
+            return $lock();
         }
         if ($order['nested'] ?? false) {
             return $lock->run(self::shown(...));

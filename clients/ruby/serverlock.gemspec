@@ -14,5 +14,6 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.1"
   spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.{rb,lua}", "sig/**/*.rbs", "LICENSE", "README.md"] }
   spec.add_dependency "redis", ">= 4.8", "< 6"
+  spec.metadata["source_code_uri"] = "https://example.com/redis-lock"
   spec.metadata["rubygems_mfa_required"] = "true"
 end

@@ -7,6 +7,7 @@ require_relative "redis5" if ARGV[0]&.start_with?("redis-rb-5")
 require "connection_pool"
 require "json"
 require "serverlock"
+require_relative "driver/flights"
 require_relative "driver/memory"
 require_relative "driver/scopes"
 require_relative "driver/storm"
@@ -25,13 +26,14 @@ end
 
 # Carries out orders.
 class Driver
+  include Flights
   include Memory
   include Scopes
   include Storm
 
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
                  moves scopes few_threads half_open queue once default_owner recover_free reentrant deadlock
-                 memory].freeze
+                 memory single_flight].freeze
   MEANS = %w[raise kill timeout].freeze
   OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync,
               "reentrant" => :reentrant }.freeze
@@ -257,7 +259,8 @@ class Driver
     3.times { GC.start }
     own, others = Thread.list.partition { |thread| thread.name&.start_with?("serverlock") }
     # The package's threads start one by one, and stay.
-    @managers["m"].census.merge("threads" => others.size + [own.size, 10].max)
+    counts = @managers.values.map(&:census).reduce { |one, two| one.merge(two) { |_, some, more| some + more } }
+    counts.merge("threads" => others.size + [own.size, 10].max)
   end
 
   def do_lead(order)

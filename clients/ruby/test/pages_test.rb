@@ -33,6 +33,14 @@ class PagesTest < LockTest
     assert_output("elsewhere\n") { eval(code) }
   end
 
+  def test_the_readmes_block_computes_one_result
+    code = page("clients/ruby/README.md")[/^```ruby\n(page = redis\.get.*?)^```$/m, 1]
+    redis = @redis
+    assert_output(/\A42 pages, token \d+\n\z/) { eval(code, binding.tap { |it| it.local_variable_set(:redis, redis) }) }
+    token = redis.get("page")
+    assert_output("#{token}\n") { eval(code, binding) }
+  end
+
   def test_the_readmes_test_of_an_application_runs
     code = page("clients/ruby/README.md")[%r{^```ruby\n(require "serverlock/testing".*?)^```$}m, 1]
     assert_output(/\Agot it, token \d+\nstill held: false\n\z/) { eval(code) }

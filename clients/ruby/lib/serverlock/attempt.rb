@@ -15,6 +15,8 @@ module Serverlock
     LONGEST_WAIT_MS = 3_600_000
     # The error codes of a server that rejects NOTIFY, or rejects it on this channel.
     NO_NOTIFY = %w[ERR NOPERM].freeze
+    # The attempt ended with the result of a holder, and holds nothing.
+    Result = Struct.new(:value)
     # After these a session closes its connection, or uses another one.
     ROLE_CHANGED = %w[READONLY MASTERDOWN LOADING UNBLOCKED].freeze
     MOVED = %w[MOVED ASK CLUSTERDOWN TRYAGAIN].freeze
@@ -28,14 +30,17 @@ module Serverlock
       # Whether a copy can still run, even though its connection was closed.
       @unanswered = false
       @failure = nil
+      @stored = request.takes_result ? StoredResult.new(engine, request) : nil
     end
 
-    # @return [Hold]
+    # @return [Hold, Result]
     def run
       @began = now
-      hold = @request.wait.zero? ? at_once : waiting
+      got = @request.wait.zero? ? at_once : waiting
+      given = stored_result(got) || got
     ensure
-      unless hold
+      unless given
+        got.abandon if got.is_a?(Hold)
         @engine.debts.cancel(@request, @id, unanswered: @unanswered) if @open
         leave_connection
       end
@@ -110,10 +115,26 @@ module Serverlock
         granted ||= alone unless by_script?
         return granted if granted || polls?
 
-        @engine.subscription.listen(@deadline - now)
-        return if @engine.subscription.refused?
+        granted = subscribe
+        return granted if granted || @engine.subscription.refused? || polls?
       end
       by_notify
+    end
+
+    # Subscribes. A release with the script removes attempts whose channel has no subscriber, so they join its queue
+    # only once the manager has subscribed. Until then, the attempt asks every second. Returns a hold if it gets one.
+    def subscribe
+      subscription = @engine.subscription
+      subscription.listen(@deadline - now) if @engine.server.module?
+      until @engine.server.module? || subscription.up?
+        subscription.listen([@deadline - now, Subscription::WHILE_DOWN].min, until_up: true)
+        return if subscription.up? || subscription.refused?
+
+        raise_if_closed
+        timed_out if now >= @deadline
+        granted = plain
+        return granted if granted || polls?
+      end
     end
 
     # Whether the module is missing and the script can replace it.
@@ -128,7 +149,29 @@ module Serverlock
 
     # Asks without waiting, through the application's client or over a connection that stays with the hold.
     def plain
-      @request.dedicated? ? dedicated : grant { [call(command), false] }
+      return dedicated if @request.dedicated?
+
+      granted = grant { [call(command), false] }
+      note_stored unless granted
+      granted
+    end
+
+    # Call this when the attempt begins to wait.
+    def note_stored
+      @stored.note if @stored && by_script?
+    end
+
+    # The result that was stored while the attempt waited for its lock. Then it does not need the lock.
+    def stored_result(hold)
+      return unless @stored && hold.is_a?(Hold) && by_script?
+
+      value = @stored.newer
+      return unless value
+
+      hold.return_unused
+      # A copy without a reply may still get the lock.
+      @engine.debts.cancel(@request, @id, unanswered: true) if @unanswered
+      Result.new(value)
     end
 
     def command
@@ -226,7 +269,7 @@ module Serverlock
       end
       @queued = true
       reply = @engine.subscription.alone(wait) { call(queued_call) }
-      return if Wait.pause(reply)
+      return note_stored if Wait.pause(reply)
 
       taken(reply)
     rescue ReplyError => e
@@ -269,12 +312,13 @@ module Serverlock
       nil
     end
 
-    # Call this if the server rejects NOTIFY, or the whole request. In the second case the plain form fails, too.
+    # Call this if the server rejects NOTIFY, or the whole request. In the second case the plain form fails, too. An
+    # attempt that may be in the queue does not send it: it has no RESULT, so the attempt would miss the result.
     def not_queued(error)
       raise error unless NO_NOTIFY.include?(error.reply_code) && !error.unknown_command?
 
       @queued = false
-      granted = plain
+      granted = plain unless @open
       @engine.subscription.refuse unless granted
       granted
     end
@@ -359,7 +403,7 @@ module Serverlock
       Unavailable.new("lock #{@request.name.inspect}: #{error.message}", key: @request.name)
     end
 
-    # Returns a hold for a grant, nil for any other reply. A lease that expired before the caller could find out about
+    # Returns a hold for a grant, a {Result}, or nil. A lease that expired before the caller could find out about
     # it is treated as a lost reply.
     def grant
       reply, waits = yield
@@ -367,6 +411,8 @@ module Serverlock
         @open = false unless waits
         return
       end
+      return Result.new(reply[0].b) if @request.takes_result && reply.is_a?(Array) && reply.size == 1
+
       hold = Hold.new(@engine, @request, @id, reply, @sent)
       # A slow reply leaves little of the lease, so a first EXTEND starts a new one.
       hold.extend_now if now - @sent > @request.lease / 3

@@ -20,11 +20,21 @@ module Serverlock
 
     # A lock's queue, in the same slot; nil if it has none.
     def self.queue_of(lock)
-      lock = lock.b
-      return "#{lock}:queue:{#{lock}}" unless lock.match?(BRACE)
-
-      "#{lock}:queue" if lock.match?(HASH_TAG)
+      beside(lock, "queue")
     end
+
+    # Where a holder stores its result without the module; nil if this name has no such key.
+    def self.result_of(lock)
+      beside(lock, "result")
+    end
+
+    def self.beside(lock, what)
+      lock = lock.b
+      return "#{lock}:#{what}:{#{lock}}" unless lock.match?(BRACE)
+
+      "#{lock}:#{what}" if lock.match?(HASH_TAG)
+    end
+    private_class_method :beside
 
     def several?
       @several
@@ -48,11 +58,14 @@ module Serverlock
   # A command for a lock, in two forms: LOCK.*, and a function of lock.lua. It is named after LOCK.* for one lock.
   # @private
   class Command
-    attr_reader :keys
+    attr_reader :keys, :stores
 
     # `wait`: milliseconds in the queue. With a channel the reply comes at once; without one the command blocks.
-    def initialize(keys, name, arguments, wait: nil, channel: nil, needs_module: false, alone: false)
+    # `result`: words that only LOCK.* has; `stores`: a command that the script needs first instead of them, if any.
+    def initialize(keys, name, arguments, wait: nil, channel: nil, needs_module: false, alone: false, result: [], stores: nil)
       @keys = keys
+      @result = result
+      @stores = stores
       @name = name
       @arguments = arguments
       @rest = [*(["WAIT", wait] if wait), *(["NOTIFY", channel] if channel)]
@@ -64,6 +77,11 @@ module Serverlock
     # Whether only the module can run the command.
     def needs_module?
       @needs_module || @blocks
+    end
+
+    # The same release without its result.
+    def plain
+      Command.new(@keys, @name, @arguments, needs_module: @needs_module)
     end
 
     # Whether it is a copy of an attempt, which may probe for the module.
@@ -79,7 +97,7 @@ module Serverlock
     # The words of LOCK.*.
     def words
       own = @name == "cancel" ? [@arguments[1]] : @arguments
-      return ["lock.#{@name}", @keys.locks[0], *own, *@rest] unless @keys.several?
+      return ["lock.#{@name}", @keys.locks[0], *own, *@rest, *@result] unless @keys.several?
 
       ["lock.m#{@name}", @keys.locks.size, *@keys.locks, *@arguments, *@rest]
     end

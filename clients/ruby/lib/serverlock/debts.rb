@@ -34,7 +34,7 @@ module Serverlock
     end
 
     def release(hold, at = 0.0)
-      add(Debt.new(hold.request.release(hold.token), nil, nil, [@engine.clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
+      add(Debt.new(hold.release_command, nil, nil, [@engine.clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
     end
 
     def keep(keep, after:, again:)

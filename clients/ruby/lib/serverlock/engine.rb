@@ -6,7 +6,7 @@ module Serverlock
   # @private
   class Engine
     attr_reader :client, :clock, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
-                :callbacks, :sessions, :random, :server_clock
+                :callbacks, :sessions, :random, :server_clock, :flights
 
     def initialize(client, logger, hooks, portable:, warn:)
       @client = client
@@ -26,6 +26,7 @@ module Serverlock
       @blocking = Blocking.new(self)
       @lone = Lone.new(self)
       @sessions = Sessions.new(self)
+      @flights = Flights.new(self)
     end
 
     # Starts a manager thread. It does not keep the process alive, and does not inherit an interrupt mask.
@@ -51,6 +52,7 @@ module Serverlock
       @blocking.close
       @lone.close
       @sessions.close
+      @flights.close
       @timer.wake
     end
 
@@ -77,7 +79,8 @@ module Serverlock
 
     def census
       { "debts" => @debts.size, "waits" => @subscription.size, "slots" => @client.slots_in_use,
-        "blocking" => @blocking.in_use, "renewals" => @renewals.size, "sessions" => @sessions.size }
+        "blocking" => @blocking.in_use, "renewals" => @renewals.size, "sessions" => @sessions.size,
+        "flights" => @flights.size }
     end
   end
 

@@ -98,6 +98,11 @@ module Serverlock
       message.match?(/\AERR unknown command/i)
     end
 
+    # Whether a RELEASE can be sent again without its result.
+    def result_too_long?
+      message.start_with?("ERR result is longer")
+    end
+
     # @return [Exception] the error for users
     def for(name)
       kind = case reply_code

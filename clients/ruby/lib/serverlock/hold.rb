@@ -10,7 +10,8 @@ module Serverlock
     Event = Struct.new(:key, :waited, :held)
 
     attr_reader :engine, :request, :id, :token, :lease, :lease_s, :reason, :granted_at, :answered_at
-    attr_accessor :session, :renews, :looked_at, :predecessor, :scope
+    # `result`: what a release gives to the attempts that wait for one.
+    attr_accessor :session, :renews, :looked_at, :predecessor, :scope, :result, :watching
 
     def initialize(engine, request, id, reply, from)
       @engine = engine
@@ -137,6 +138,7 @@ module Serverlock
         @held = WeakRef.new(@held)
       elsif @held && !@held.weakref_alive?
         drop
+        @watching&.ended(:expired)
         return Float::INFINITY
       end
       if now >= @lease.lost_at
@@ -203,6 +205,7 @@ module Serverlock
       held = self.held
       told.each { |callback| @engine.callbacks.run(callback, held) } if held
       @engine.tell(:on_lost) { event }
+      @watching&.ended(:lost, lost)
     end
 
     def on_lost(&callback)
@@ -245,11 +248,11 @@ module Serverlock
       return settle && false if before == :lost
 
       leave
-      held = @engine.clock.now < @lease.lost_at
-      rest = @request.at_least ? @granted_at + @request.at_least - @engine.clock.now : 0.0
-      held = (rest.positive? ? keep(rest) : give_back(held)) && held
-      @engine.tell(held ? :on_released : :on_lost) { event }
-      held
+      ending do
+        held = @engine.clock.now < @lease.lost_at
+        rest = @request.at_least ? @granted_at + @request.at_least - @engine.clock.now : 0.0
+        (rest.positive? ? keep(rest) : give_back(held)) && held
+      end
     ensure
       leave_session if before
     end
@@ -259,14 +262,12 @@ module Serverlock
     def keep_until(ends, is_long:)
       return release if @engine.clock.now >= ends || !end_kept
 
-      held = is_long || Keep.new(self, ends).run
-      @engine.tell(held ? :on_released : :on_lost) { event }
-      held
+      ending { is_long || Keep.new(self, ends).run }
     end
 
     # Ends the hold if it still lasts, and keeps its lock in the background.
     def keep_later(ends)
-      Keep.new(self, ends).owe if end_kept
+      ending { Keep.new(self, ends).owe || true } if end_kept
     end
 
     # Waits until no EXTEND is on its way. Returns whether the server can no longer run an earlier one. After the hold
@@ -279,9 +280,23 @@ module Serverlock
     # Releases a lock that the caller never got.
     def abandon
       @state = :ended
+      @watching&.ended(:released)
       leave
       settle
       leave_session
+    end
+
+    # Releases a lock that the caller does not need, because its attempt ended with a result.
+    def return_unused
+      @state = :ended
+      give_back(true)
+    rescue Error
+      nil # it expires
+    end
+
+    # The command that releases the lock.
+    def release_command
+      @request.release(@token, @result)
     end
 
     def released?
@@ -293,6 +308,19 @@ module Serverlock
     end
 
     private
+
+    # Reports the end of the hold. The block returns whether it was held to the end.
+    def ending
+      held = true
+      held = yield
+      @engine.tell(held ? :on_released : :on_lost) { event }
+      held
+    rescue Error
+      held = false
+      raise
+    ensure
+      held ? @watching&.ended(:released) : @watching&.ended(:lost, lost(@reason || "it ended before its release"))
+    end
 
     def extension
       @request.extend(@token, (@lease_s * 1000).round)
@@ -371,7 +399,7 @@ module Serverlock
       settled = false
       tries = 0
       begin
-        reply = @engine.server.call(@request.release(@token))
+        reply = @engine.server.call(release_command)
         settled = true
         return reply == @request.keys.size if @request.several? && !(reply.zero? && tries.positive?)
         return true if reply == 1

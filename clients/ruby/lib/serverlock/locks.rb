@@ -20,11 +20,16 @@ module Serverlock
     # @param on_refused [#call, nil]
     # @param on_lost [#call, nil]
     # @param on_released [#call, nil]
+    # @param on_attempt [#call, nil] called in the thread that asks for a lock, with the keys, before anything is sent.
+    #   It returns a watch: one of `granted(command, token, waited)`, `failed(command, waited, error)` and
+    #   `result(command, waited)` is called in the same thread, before the call returns; the error is nil if the caller
+    #   was interrupted. After `granted`, `ended(how, held, error)` is called once, in any thread; `how` is `:released`,
+    #   `:lost` or `:expired`, and the error is the loss. Neither must block.
     def initialize(client, portable: true, warn_without_module: true, logger: nil, on_granted: nil, on_refused: nil,
-                   on_lost: nil, on_released: nil)
+                   on_lost: nil, on_released: nil, on_attempt: nil)
       @client = Client.of(client)
       @logger = logger || Logger.new($stderr, level: Logger::WARN, progname: "serverlock")
-      @hooks = { on_granted:, on_refused:, on_lost:, on_released: }.compact
+      @hooks = { on_granted:, on_refused:, on_lost:, on_released:, on_attempt: }.compact
       @options = { portable:, warn: warn_without_module }
       @scopes = Scopes.new
       @engine = Engine.new(@client, @logger, @hooks, **@options)
@@ -124,6 +129,32 @@ module Serverlock
       block ? once.run(&block) : once
     end
 
+    # One result for many callers: of all that ask at the same time, in any process, one runs the block, and those that
+    # wait get the same bytes. The threads that ask one {Locks} share one attempt, with the options of the first; each
+    # has its own `wait`. The other options are those of {#lock}.
+    #
+    # The lock is held for the block, and released with its result. If the block raises, its caller gets the error, and
+    # the next caller in the queue computes. Results of more than `lock.result-max` bytes (64 KB by default) are not
+    # shared among processes. Nothing is kept: a caller that comes later computes again.
+    #
+    # @example
+    #   page = cache.read("page") || locks.single_flight("page", lease: 30) do
+    #     render_page.tap { |page| cache.write("page", page) }
+    #   end
+    # @param key [String]
+    # @param wait [Numeric] seconds to wait for the result, at least 0.001
+    # @yieldparam held [Held]
+    # @yieldreturn [String]
+    # @return [String] binary
+    # @raise [TimedOut, Refused, Lost, Unavailable, Denied, NoServer, BadArgument, Misuse]
+    def single_flight(key, lease:, wait: 60, owner: :host_and_pid, max_hold: nil, on_lost: nil, interrupt: false, &block)
+      raise BadArgument, "single_flight takes a block" unless block
+
+      request = Request.new(key, lease:, wait:, owner:, max_hold:, on_lost:, interrupt:, takes_result: true)
+      again(request, engine)
+      SingleFlight.new(self, request).run(&block)
+    end
+
     # Elects one leader among all processes that campaign for the key.
     # @return [Leader] call {Leader#start}
     def leader(key, lease:, owner: :host_and_pid, on_elected: nil, on_deposed: nil)
@@ -196,17 +227,17 @@ module Serverlock
       end
     end
 
-    # The `ensure` masks exceptions at once: none can strike before it does. `once`: the block runs for a tick, or not
-    # at all.
+    # The `ensure` masks exceptions at once: none can strike before it does. `starter`: gets the lock in its own way
+    # ({Once}, {SingleFlight}); without one, the block does not run.
     # @private
-    def within(request, once = nil)
+    def within(request, starter = nil)
       outer = request.reentrant && again(request, engine)
       return yield outer if outer # the outermost scope releases it
 
       held = scope = body = nil
       begin
         Thread.handle_interrupt(ON_BLOCKING) do
-          held = once ? start(once, request) : obtain(request)
+          held = starter ? start(starter, request) : obtain(request)
           next unless held
 
           scope = @scopes.enter(self, held.hold)
@@ -237,10 +268,10 @@ module Serverlock
       @scopes.held(request, self)
     end
 
-    def start(once, request)
+    def start(starter, request)
       engine = self.engine
       again(request, engine)
-      once.start(engine) { |long| obtain(long, HeldOnce) }
+      starter.start(engine) { |its_request, kind| obtain(its_request, kind) }
     end
 
     # The caller may get this hold again until it is released. The caller has masked exceptions.
@@ -253,19 +284,30 @@ module Serverlock
       held
     end
 
-    # The caller has masked exceptions.
+    # The caller has masked exceptions. Returns an {Attempt::Result} if the attempt ended with one.
     def obtain(request, kind = Held)
       engine = self.engine
       again(request, engine)
+      watching = Watching.begin(engine, request)
       began = engine.clock.now
       begin
         hold = Attempt.new(engine, request).run
-      rescue Error
+      rescue Error => e
+        failure = e
         engine.tell(:on_refused) { Hold::Event.new(request.name, engine.clock.now - began, nil) }
         raise
+      ensure
+        watching&.failed(failure) unless hold
       end
+      if hold.is_a?(Attempt::Result)
+        watching&.result
+        return hold
+      end
+
       begin
         held = kind.new(hold)
+        hold.watching = watching
+        watching&.granted(hold)
         engine.timer.add(hold)
         engine.sessions.keep(hold) if hold.session
         engine.tell(:on_granted) { hold.event(engine.clock.now - began) }

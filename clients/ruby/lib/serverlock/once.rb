@@ -63,7 +63,7 @@ module Serverlock
     # @return [HeldOnce, nil] nil if another process is running it, or has run it
     def start(engine)
       estimate = engine.server_clock.read(@request.keys[0])
-      held = yield(@rerun ? @request : long_request(engine, estimate))
+      held = yield(@rerun ? @request : long_request(engine, estimate), HeldOnce)
       held.run = run_of(engine, held.hold, estimate)
       correct(held.hold, held.run) unless @rerun
       given = held

@@ -9,11 +9,12 @@ module Serverlock
     MOST_KEYS = 1024
 
     attr_reader :keys, :name, :lease_ms, :lease, :wait, :details, :recover, :session, :replicas, :fsync,
-                :replicas_within_ms, :at_least, :max_hold, :on_lost, :interrupt, :reentrant
+                :replicas_within_ms, :at_least, :max_hold, :on_lost, :interrupt, :reentrant, :takes_result
 
+    # `takes_result`: the holder's result may end the attempt.
     def initialize(keys, several: false, lease: nil, wait: 0, owner: :host_and_pid, details: false, recover: false, session: false,
                    shared: false, limit: nil, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
-                   max_hold: nil, on_lost: nil, interrupt: false, reentrant: false)
+                   max_hold: nil, on_lost: nil, interrupt: false, reentrant: false, takes_result: false)
       @keys = several ? Request.keys_of(keys) : [Request.key_of(keys, "key")]
       @name = @keys.join(" ").freeze
       @lease_ms = milliseconds("lease", lease, 1)
@@ -34,9 +35,18 @@ module Serverlock
       @reentrant = flag("reentrant", reentrant)
       @on_lost = on_lost
       bad("on_lost", "cannot be called") unless on_lost.nil? || on_lost.respond_to?(:call)
+      @takes_result = takes_result
+      bad("wait", "is less than 1 ms: #{wait.inspect} s") if takes_result && @wait < 0.001
       bad("wait", "and recover exclude each other") if recover && @wait.positive?
       @target = Keys.new(@keys, several:, alone: !@shared && @limit.nil?)
       @share = [*("SHARED" if @shared), *(["LIMIT", @limit] if @limit)]
+    end
+
+    # The same request with another wait.
+    def waiting(seconds)
+      copy = dup
+      copy.wait = seconds
+      copy
     end
 
     # Whether a hold of the other is one of this: the same keys, in any order, and the same kind.
@@ -68,7 +78,8 @@ module Serverlock
       arguments = ["PX", @lease_ms, "ID", id, *named_owner, *("SESSION" if @session)]
       arguments << "DETAILS" if @details && !@recover && !several?
       arguments.concat(@share)
-      Command.new(@target, @recover ? "recover" : "acquire", arguments, wait:, channel:, needs_module: @session, alone:)
+      result = @takes_result && wait ? ["RESULT"] : []
+      Command.new(@target, @recover ? "recover" : "acquire", arguments, wait:, channel:, needs_module: @session, alone:, result:)
     end
 
     # A copy of a RECOVER after a lost reply: a second RECOVER would not find its own lock expired.
@@ -96,8 +107,11 @@ module Serverlock
       command("extend", [token, "PX", lease_ms])
     end
 
-    def release(token)
-      command("release", [token])
+    # With a result, the attempts that wait for one get it.
+    def release(token, result = nil)
+      return command("release", [token]) unless result
+
+      Command.new(@target, "release", [token], result: ["RESULT", result], stores: StoredResult.command(self, token, result))
     end
 
     # One check for each key.
@@ -145,6 +159,7 @@ module Serverlock
     protected
 
     attr_reader :share
+    attr_writer :wait
 
     private
 

@@ -26,6 +26,11 @@ module Serverlock
       @portable
     end
 
+    # Whether the server had the module when it was last used.
+    def module?
+      @has_module == true
+    end
+
     def module_missing?
       @has_module == false
     end
@@ -45,6 +50,7 @@ module Serverlock
         found!
         reply
       rescue ReplyError => e
+        return call(command.plain, connection:, timeout:, &sending) if e.result_too_long?
         raise unless e.unknown_command?
 
         missing!
@@ -137,6 +143,7 @@ module Serverlock
     end
 
     def script(command, connection, timeout, &)
+      store(command.stores, connection, timeout) if command.stores
       is_alone = alone?
       evalsha(command, is_alone, connection, timeout, &)
     rescue ReplyError => e
@@ -145,6 +152,13 @@ module Serverlock
       reply = evalsha(command, true, connection, timeout, &)
       @alone_until = @client.clock.now + ALONE_FOR if e.reply_code == "NOPERM"
       reply
+    end
+
+    # If a result cannot be stored, each caller computes its own.
+    def store(words, connection, timeout)
+      send_over(connection, words, timeout)
+    rescue ReplyError
+      nil
     end
 
     def evalsha(command, alone, connection, timeout, &)

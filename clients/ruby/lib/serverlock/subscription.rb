@@ -144,15 +144,17 @@ module Serverlock
       end
     end
 
-    # Opens the subscription, and waits at most `seconds` for it to be confirmed or to fail.
-    def listen(seconds)
+    # Opens the subscription, and waits at most `seconds` for it to be confirmed or to fail. `until_up`: to be
+    # confirmed or refused.
+    def listen(seconds, until_up: false)
       ends = @engine.clock.now + seconds
+      waits = until_up ? %i[opening down] : %i[opening]
       locked do
         if @thread.nil?
           @state = :opening
           @thread = @engine.thread("subscription") { work }
         end
-        while @state == :opening && (left = ends - @engine.clock.now).positive? && !@engine.closed?
+        while waits.include?(@state) && (left = ends - @engine.clock.now).positive? && !@engine.closed?
           Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
         end
       end
@@ -263,7 +265,7 @@ module Serverlock
         wait = @waits[id.to_i]
         next unless wait
 
-        if word == "granted"
+        if %w[granted result].include?(word)
           wait.turn = true
           post(wait)
         else

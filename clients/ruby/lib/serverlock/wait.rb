@@ -14,7 +14,8 @@ module Serverlock
     def self.pause(reply)
       return Subscription::NO_NEWS if reply == "WAITING"
 
-      reply[1] / 1000.0 if reply.is_a?(Array) && reply[0] == "WAITING" # from the script
+      # From the script. A result is an array of one.
+      reply[1] / 1000.0 if reply.is_a?(Array) && reply.size == 2 && reply[0] == "WAITING"
     end
 
     attr_reader :clock, :request, :id, :call, :ends

@@ -2,7 +2,7 @@
 
 # A scope, whose body carries out the orders in its queue.
 class Body
-  attr_accessor :held, :thread, :once, :reentrant, :locks
+  attr_accessor :held, :thread, :once, :flight, :reentrant, :locks
   attr_reader :orders, :workers
 
   def initialize
@@ -99,6 +99,7 @@ module Scopes
     queue = order["worker"] ? body.workers[order["worker"]] : body.orders
     within(order, queue) do
       next { outcome: body.once.run { nil }.outcome } if body.once
+      next single_flight(body.flight) if body.flight
 
       lock = body.locks.lock(body.held.key, lease: 30, reentrant: body.reentrant)
       order["nested"] ? lock.synchronize { |held| { token: held.token } } : kept(order, lock.acquire)

@@ -26,7 +26,9 @@ module Storm
 
   def one_of_storm(order)
     after = moment(order["within_ms"]) / 1000.0
-    options = { key: order["among"].sample, lease: order["lease_ms"] / 1000.0, wait: (order["wait_ms"] || 0) / 1000.0 }
+    options = { manager: order["manager"], key: order["among"].sample, lease: order["lease_ms"] / 1000.0,
+                wait: (order["wait_ms"] || 0) / 1000.0 }
+    options[:flight] = order["single_flight"]
     return attempt(options) { |play| Timeout.timeout([after, 0.00001].max, Cancelled) { play.call } } if order["means"] == "timeout"
 
     outcome = nil
@@ -45,7 +47,9 @@ module Storm
   def attempt(options)
     options = options.dup
     key = options.delete(:key)
-    yield -> { @managers["m"].lock(key, **options).synchronize { nil } }
+    locks = @managers[options.delete(:manager)]
+    flight = options.delete(:flight)
+    yield(-> { flight ? locks.single_flight(key, **options) { "result" } : locks.lock(key, **options).synchronize { nil } })
     :granted
   rescue Cancelled
     :cancelled

@@ -22,7 +22,7 @@ module Serverlock
         most = options.fetch("LIMIT", shares ? MOST : 1)
         Ask.new(keys:, lease: ms(options.fetch("PX")), wait: ms(options.fetch("WAIT", 0)), id: options["ID"], owner: options["OWNER"],
                 most:, shares:, channel: options["NOTIFY"], session: options.key?("SESSION"), connection:,
-                details: options.key?("DETAILS") || recovers, recovers:)
+                details: options.key?("DETAILS") || recovers, recovers:, takes_result: options.key?("RESULT"))
       end
 
       def ms(number)
@@ -34,7 +34,7 @@ module Serverlock
         options = {}
         until words.empty?
           name = words.shift
-          options[name] = %w[SHARED SESSION DETAILS].include?(name) || words.shift
+          options[name] = %w[SHARED SESSION DETAILS RESULT].include?(name) || words.shift
         end
         options
       end

@@ -6,6 +6,7 @@ module Serverlock
     # @private
     class Commands
       LOCK = /\Alock\.(m)?(acquire|recover|extend|release|check|cancel|info)\z/
+      LONGEST_RESULT = 65_536
 
       def initialize(memory)
         @memory = memory
@@ -52,7 +53,8 @@ module Serverlock
       def acquire(keys, words, connection, recovers)
         ask = Arguments.ask(keys, words, connection, recovers)
         allowed(keys)
-        grant = again(ask) || granted(ask)
+        result = key(keys[0]).results[ask.id] if ask.takes_result
+        grant = result || again(ask) || granted(ask)
         return reply(grant, ask) if grant
         return give_up(ask) unless ask.wait.positive? && !recovers
         return reply(@memory.await(@memory.enqueue(ask, @memory.clock.condition)), ask) unless ask.channel
@@ -98,6 +100,7 @@ module Serverlock
       end
 
       def reply(grant, ask)
+        return [grant.value] if grant.is_a?(Result)
         return grant&.token unless grant && ask.details
 
         before = grant.predecessor
@@ -118,16 +121,20 @@ module Serverlock
       end
 
       # For several keys: on how many of them the grant was in force.
-      def release(keys, token)
-        replies = keys.map { |name| release_one(key(name), token) }
+      def release(keys, token, _word = nil, value = nil)
+        raise ReplyError, "ERR result is longer than #{LONGEST_RESULT} bytes, the limit lock.result-max" if
+          value && value.bytesize > LONGEST_RESULT
+
+        replies = keys.map { |name| release_one(key(name), token, value) }
         replies.size == 1 ? replies[0] : replies.count { |reply| !reply.zero? }
       end
 
-      def release_one(key, token)
+      def release_one(key, token, result)
         grant = key.grant_of(token)
         return 0 unless grant
 
         in_time = grant.last?(now)
+        @memory.answer(key, result) if in_time && result
         @memory.release(key, grant)
         in_time ? 1 : -1
       end

@@ -6,7 +6,11 @@ module Serverlock
     # `shares`: whether it may have the lock alongside others.
     # @private
     Ask = Struct.new(:keys, :lease, :wait, :id, :owner, :most, :shares, :channel, :session, :connection, :details, :recovers,
-                     keyword_init: true)
+                     :takes_result, keyword_init: true)
+
+    # A holder's result for an attempt. `until`: when an attempt that does not block must have asked for it.
+    # @private
+    Result = Struct.new(:value, :until)
 
     # A grant, on each of its keys. It keeps others out until `free_at`. Until it is claimed, which has to happen by
     # `claim_by`, it has no lease.
@@ -37,13 +41,14 @@ module Serverlock
       # How long an expired lock is still reported to a successor.
       RETENTION = Clock.ticks(60)
 
-      attr_reader :name, :holders, :queue
+      attr_reader :name, :holders, :queue, :results
       attr_accessor :refusal
 
       def initialize(name)
         @name = name
         @holders = []
         @queue = []
+        @results = {} # by the attempt's ID
         @refusal = nil
       end
 
@@ -51,6 +56,7 @@ module Serverlock
       def tidy(now)
         @holders.delete_if { |grant| grant.claim_by.nil? && now >= grant.free_at + RETENTION }
         @queue.delete_if { |waiter| waiter.away_until&.<=(now) }
+        @results.delete_if { |_, result| result.until <= now }
       end
 
       def held(now)

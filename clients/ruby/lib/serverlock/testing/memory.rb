@@ -153,6 +153,15 @@ module Serverlock
         waiter.ask.channel ? publish(waiter, word) : finish(waiter, reply)
       end
 
+      # Ends the attempts in the key's queue that take a result. Those that do not block, or are away, ask for it.
+      def answer(key, value)
+        key.queue.select { |waiter| waiter.ask.takes_result }.each do |waiter|
+          result = Result.new(value, now + CLAIM)
+          key.results[waiter.ask.id] = result if waiter.ask.channel || !waiter.waits?
+          waiter.waits? ? end_wait(waiter, "result", result) : forget(waiter)
+        end
+      end
+
       # Ends a wait, but keeps its place for a while.
       def leave(waiter, reply = nil)
         waiter.away_until = now + PLACE

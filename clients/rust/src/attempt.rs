@@ -15,11 +15,12 @@ use crate::connection::Connection;
 use crate::connections::Turn;
 use crate::error::{Error, Kind};
 use crate::failures::{Call, Failure, field, patient, text};
-use crate::hold::Grant;
+use crate::hold::{Got, Grant};
 use crate::portable::Sending;
 use crate::random::{part_of, random};
 use crate::request::{Form, Request};
 use crate::resources::Resources;
+use crate::results::Stored;
 use crate::sessions::Taken;
 use crate::sync::{First, Signal, first};
 
@@ -46,6 +47,8 @@ pub(crate) struct Attempt {
     /// The attempt may be in the queue, or have the lock.
     pub(crate) may_be_queued: bool,
     pub(crate) was_queued: bool,
+    /// The attempt is in the script's queue.
+    pub(crate) has_place: bool,
     /// The last copy went to the script.
     pub(crate) is_portable: bool,
     /// The script may still run a copy whose connection was closed.
@@ -62,14 +65,18 @@ pub(crate) struct Attempt {
     pub(crate) settling: Option<Call>,
     /// When the request that got the last reply was sent.
     pub(crate) sent: Duration,
+    pub(crate) has_looked: bool,
+    /// The result that was stored when the attempt began to wait for the script's queue.
+    pub(crate) before: Option<Stored>,
 }
 
 /// The outcome of an ACQUIRE.
 pub(crate) enum Asked {
-    Granted(Grant),
+    /// The attempt has ended.
+    Got(Got<Grant>),
     /// Somebody else has the lock.
     Refused,
-    /// The attempt is in the queue.
+    /// The attempt is in the queue, or joins the script's once its manager has subscribed.
     Queued,
     /// This server, or this user, cannot use NOTIFY, or the script has no queue for this lock.
     NoNotify,
@@ -98,6 +105,7 @@ impl Attempt {
             uses_connection,
             may_be_queued: false,
             was_queued: false,
+            has_place: false,
             is_portable: false,
             may_run: false,
             no_notify: false,
@@ -106,13 +114,19 @@ impl Attempt {
             overdue: Vec::new(),
             settling: None,
             sent: Duration::ZERO,
+            has_looked: false,
+            before: None,
         }
     }
 
-    /// The grant, or the error that the user gets.
-    pub(crate) async fn run(mut self) -> Result<Grant, Error> {
+    /// The grant or the result, or the error that the user gets.
+    pub(crate) async fn run(mut self) -> Result<Got<Grant>, Error> {
         match self.whole().await {
-            Ok(mut grant) => {
+            Ok(Got::Result(value)) => {
+                Box::pin(self.abandon(true)).await;
+                Ok(Got::Result(value))
+            }
+            Ok(Got::Lock(mut grant)) => {
                 grant.session = self.session.take();
                 if grant.session.is_some() {
                     self.connection = None;
@@ -120,7 +134,7 @@ impl Attempt {
                 grant.overdue = std::mem::take(&mut self.overdue);
                 grant.id = self.id;
                 Box::pin(self.give_back_connection()).await;
-                Ok(grant)
+                Ok(Got::Lock(grant))
             }
             Err(failure) => {
                 Box::pin(self.abandon(!failure.is_connection_lost())).await;
@@ -146,62 +160,73 @@ impl Attempt {
         Error::new(Kind::Timeout, name, format!("not granted within {waited:.0?}: {text}")).because_of(error)
     }
 
-    async fn whole(&mut self) -> Result<Grant, Failure> {
+    async fn whole(&mut self) -> Result<Got<Grant>, Failure> {
         self.over()?;
-        let grant = self.get().await?;
+        let grant = match self.get().await? {
+            Got::Lock(grant) => grant,
+            result @ Got::Result(_) => return Ok(result),
+        };
+        if self.before.is_some()
+            && let Some(value) = Box::pin(self.stored_meanwhile()).await
+        {
+            return Ok(Got::Result(value));
+        }
         if self.request.must_be_confirmed() {
             Box::pin(self.confirm()).await?;
         }
         self.over()?;
-        Ok(grant)
+        Ok(Got::Lock(grant))
     }
 
     // The futures that a free lock does not need are boxed, to keep the others small.
 
-    async fn get(&mut self) -> Result<Grant, Failure> {
+    async fn get(&mut self) -> Result<Got<Grant>, Failure> {
         loop {
-            if let Some(grant) = self.tried().await? {
-                return Ok(grant);
+            if let Some(got) = self.tried().await? {
+                return Ok(got);
             }
         }
     }
 
     /// Returns `None` if the module was loaded or unloaded meanwhile, so there is now another way.
-    async fn tried(&mut self) -> Result<Option<Grant>, Failure> {
+    async fn tried(&mut self) -> Result<Option<Got<Grant>>, Failure> {
         if self.resources.blocking.is_ready()
-            && let Some(grant) = Box::pin(self.alone()).await?
+            && let Some(got) = Box::pin(self.alone()).await?
         {
-            return Ok(Some(grant));
+            return Ok(Some(got));
         }
         let waits = !self.request.wait().is_zero();
         // The server must see the wait on the connection that has the session's locks.
         if waits
             && self.request.settings.session
             && !self.resources.is_portable()
-            && let Some(grant) = Box::pin(self.by_blocking()).await?
+            && let Some(got) = Box::pin(self.by_blocking()).await?
         {
-            return Ok(Some(grant));
+            return Ok(Some(got));
         }
         if waits
             && self.resources.subscription.is_up()
             && self.may_notify()
-            && let Some(grant) = Box::pin(self.by_notify()).await?
+            && let Some(got) = Box::pin(self.by_notify()).await?
         {
-            return Ok(Some(grant));
+            return Ok(Some(got));
         }
-        if let Asked::Granted(grant) = self.ask(Duration::ZERO, None, self.resources.reach.timeout).await? {
-            return Ok(Some(grant));
+        // The server keeps no result for the place of an attempt whose last copy had no RESULT.
+        if !(self.may_be_queued && self.request.wants_result())
+            && let Asked::Got(got) = self.ask(Duration::ZERO, None, self.resources.reach.timeout).await?
+        {
+            return Ok(Some(got));
         }
         if self.left().is_zero() {
             return Err(if waits { self.timed_out() } else { Box::pin(self.not_granted()).await });
         }
-        if let Some(grant) = Box::pin(self.alone()).await? {
-            return Ok(Some(grant));
+        if let Some(got) = Box::pin(self.alone()).await? {
+            return Ok(Some(got));
         }
         if self.may_notify()
-            && let Some(grant) = Box::pin(self.by_notify()).await?
+            && let Some(got) = Box::pin(self.by_notify()).await?
         {
-            return Ok(Some(grant));
+            return Ok(Some(got));
         }
         if self.is_portable {
             return Box::pin(self.poll()).await;
@@ -280,10 +305,11 @@ impl Attempt {
     ) -> Result<Asked, Failure> {
         let resources = Arc::clone(&self.resources);
         let blocks = !wait.is_zero() && channel.is_none();
-        let mut wait = wait;
+        let (mut wait, mut is_early) = (wait, false);
         loop {
             if self.late.is_none() {
                 self.is_portable = resources.is_portable() && (blocks || !resources.asks_for_module());
+                is_early = channel.is_some() && !self.may_join();
             }
             if self.is_portable && blocks {
                 return Ok(Asked::Moved);
@@ -292,10 +318,19 @@ impl Attempt {
                 return Ok(Asked::NoNotify);
             }
             let before = self.may_be_queued;
-            let failure = match self.copy(Command::Acquire { id: self.id, wait, channel }, timeout).await {
+            let span = if is_early { Duration::ZERO } else { wait };
+            let failure = match self.copy(Command::Acquire { id: self.id, wait: span, channel }, timeout).await {
                 Ok(reply) => {
                     self.tries = 0;
-                    return self.read(&reply, !wait.is_zero());
+                    let asked = self.read(&reply, !span.is_zero())?;
+                    if self.is_portable && self.request.wants_result() && !matches!(asked, Asked::Got(_)) {
+                        Box::pin(self.look()).await;
+                    }
+                    if is_early && matches!(asked, Asked::Refused) {
+                        self.asks_again = None; // until the subscription is up
+                        return Ok(Asked::Queued);
+                    }
+                    return Ok(asked);
                 }
                 Err(failure) => failure,
             };
@@ -415,7 +450,7 @@ impl Attempt {
             resources.settle_late(&self.request, late, id, true, || false);
         }
         resources.cancel(&self.request, id, true, false, self.may_run).await;
-        (self.may_be_queued, self.was_queued, self.may_run) = (false, false, false);
+        (self.may_be_queued, self.was_queued, self.has_place, self.may_run) = (false, false, false, false);
     }
 
     /// Leaves the queue, and releases a grant whose reply was lost.

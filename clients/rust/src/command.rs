@@ -21,6 +21,8 @@ pub(crate) enum Command<'a> {
     },
     Release {
         token: i64,
+        /// For all that wait for it. The script cannot pass it on.
+        result: Option<&'a [u8]>,
     },
     /// Checks the key with that number.
     Check {
@@ -82,6 +84,11 @@ impl Command<'_> {
         }
         cmd.arg(self.of(&request.keys));
         self.options(request, true, &mut cmd);
+        match self {
+            Self::Acquire { wait, .. } if request.wants_result() && !wait.is_zero() => _ = cmd.arg("RESULT"),
+            Self::Release { result: Some(result), .. } => _ = cmd.arg("RESULT").arg(result),
+            _ => {}
+        }
         cmd
     }
 
@@ -100,7 +107,7 @@ impl Command<'_> {
                 acquire(request, id, if waits { wait } else { Duration::ZERO }, channel, cmd);
             }
             Self::Extend { token, lease } => _ = cmd.arg(token).arg("PX").arg(milliseconds(lease)),
-            Self::Release { token } | Self::Check { token, .. } => _ = cmd.arg(token),
+            Self::Release { token, .. } | Self::Check { token, .. } => _ = cmd.arg(token),
             Self::Cancel { id, channel } => {
                 cmd.arg("ID").arg(id).arg("NOTIFY").arg(channel);
                 share(request, cmd);
@@ -175,6 +182,24 @@ mod tests {
         Command::Acquire { id: 7, wait, channel }
     }
 
+    fn release(token: i64) -> Command<'static> {
+        Command::Release { token, result: None }
+    }
+
+    #[test]
+    fn only_the_module_gets_and_passes_on_results() {
+        let flight = without_owner(Request::new(vec!["a".into()], LEASE, Form::Flight, Sharing::Alone));
+        let gives = Command::Release { token: 5, result: Some(b"42 pages") };
+        assert_eq!(shown(&acquire(LEASE, None).words(&flight)), "LOCK.ACQUIRE a PX 30000 WAIT 30000 ID 7 RESULT");
+        assert_eq!(shown(&acquire(Duration::ZERO, None).words(&flight)), "LOCK.ACQUIRE a PX 30000 ID 7");
+        assert_eq!(shown(&gives.words(&flight)), "LOCK.RELEASE a 5 RESULT 42 pages");
+        for command in [acquire(LEASE, Some("c")), gives] {
+            let mut cmd = Cmd::new();
+            command.call(&flight, false, [1000, -1], &mut cmd);
+            assert!(!shown(&cmd).contains("RESULT"), "{}", shown(&cmd));
+        }
+    }
+
     #[test]
     fn each_command_has_its_words() {
         let mut report = one("report", Sharing::Alone);
@@ -195,7 +220,7 @@ mod tests {
             "LOCK.MACQUIRE 2 a b PX 30000 WAIT 1 ID 7 SHARED"
         );
         assert_eq!(words(&both, Command::Extend { token: 5, lease: LEASE }), "LOCK.MEXTEND 2 a b 5 PX 30000");
-        assert_eq!(words(&both, Command::Release { token: 5 }), "LOCK.MRELEASE 2 a b 5");
+        assert_eq!(words(&both, release(5)), "LOCK.MRELEASE 2 a b 5");
         assert_eq!(words(&both, Command::Check { token: 5, number: 1 }), "LOCK.CHECK b 5");
         let recovery = without_owner(Request::new(vec!["a".into()], LEASE, Form::Recovery, Sharing::Alone));
         assert_eq!(words(&recovery, acquire(Duration::ZERO, None)), "LOCK.RECOVER a PX 30000 ID 7");
@@ -219,7 +244,7 @@ mod tests {
         let report = one("a", Sharing::Alone);
         assert_eq!(call(&report, true, waits), "1 a lock_acquire 1000 -1 PX 30000 ID 7");
         assert_eq!(call(&report, false, Command::Info), "2 a a:queue:{a} lock_info 1000 -1");
-        assert_eq!(call(&report, false, Command::Release { token: 5 }), "2 a a:queue:{a} lock_release 1000 -1 5");
+        assert_eq!(call(&report, false, release(5)), "2 a a:queue:{a} lock_release 1000 -1 5");
         let both = both(Sharing::Alone);
         let queues = "4 a b a:queue:{a} b:queue:{b}";
         assert_eq!(
@@ -234,7 +259,7 @@ mod tests {
             call(&both, false, Command::Extend { token: 5, lease: LEASE }),
             format!("{queues} lock_extend_all 1000 -1 5 PX 30000")
         );
-        assert_eq!(call(&both, false, Command::Release { token: 5 }), format!("{queues} lock_release_all 1000 -1 5"));
+        assert_eq!(call(&both, false, release(5)), format!("{queues} lock_release_all 1000 -1 5"));
         assert_eq!(call(&both, false, Command::Check { token: 5, number: 1 }), "2 b b:queue:{b} lock_check 1000 -1 5");
     }
 }

@@ -11,7 +11,7 @@ use crate::command::Command;
 use crate::connection::Connection;
 use crate::error::Kind;
 use crate::failures::{Call, Failure, Reply, number, text};
-use crate::hold::{Grant, Predecessor};
+use crate::hold::{Got, Grant, Predecessor};
 use crate::portable::{Sending, info_memory};
 use crate::random::until_next_poll;
 use crate::sync::{First, Signal, first};
@@ -107,6 +107,12 @@ impl Attempt {
         }
     }
 
+    /// Whether a copy may have NOTIFY. A release with the script removes attempts whose channel has no subscriber, so
+    /// they join its queue only once the manager has subscribed.
+    pub(crate) fn may_join(&self) -> bool {
+        !self.is_portable || self.has_place || self.resources.subscription.is_up()
+    }
+
     /// Reads the reply to a copy.
     pub(crate) fn read(&mut self, reply: &Value, waits: bool) -> Result<Asked, Failure> {
         let (token, predecessor) = match reply {
@@ -121,8 +127,14 @@ impl Attempt {
             }
             Value::Nil => return Ok(Asked::Refused),
             Value::Int(token) => (*token, None),
+            Value::Array(result) if self.request.wants_result() && result.len() == 1 => {
+                let Some(Value::BulkString(value)) = result.first() else { return Err(self.unexpected(reply)) };
+                // The server has forgotten the attempt, unless a copy arrives late.
+                self.may_be_queued = !self.overdue.is_empty();
+                return Ok(Asked::Got(Got::Result(value.clone())));
+            }
             Value::Array(place) if place.len() == 2 && place.first().is_some_and(|it| text(it) == "WAITING") => {
-                self.was_queued = true;
+                (self.was_queued, self.has_place) = (true, true);
                 let again = place.get(1).and_then(number).and_then(|span| u64::try_from(span).ok());
                 self.asks_again = again.map(Duration::from_millis);
                 return Ok(Asked::Queued);
@@ -138,9 +150,13 @@ impl Attempt {
             _ => (0, None),
         };
         if token <= 0 {
-            return Err(self.error(Kind::Argument, format!("the server replied {reply:?}")));
+            return Err(self.unexpected(reply));
         }
-        Ok(Asked::Granted(Grant::new(token, self.sent, predecessor, self.is_portable)))
+        Ok(Asked::Got(Got::Lock(Grant::new(token, self.sent, predecessor, self.is_portable))))
+    }
+
+    fn unexpected(&self, reply: &Value) -> Failure {
+        self.error(Kind::Argument, format!("the server replied {reply:?}"))
     }
 }
 
@@ -172,7 +188,33 @@ mod tests {
         }
         assert!(!attempt.resources.notify_works.load(Ordering::SeqCst), "the module may refuse NOTIFY");
         let free = Value::Array(vec![Value::Int(7), Value::Nil, Value::Nil, Value::Nil]);
-        assert!(matches!(attempt.read(&free, true), Ok(Asked::Granted(grant)) if grant.token == 7));
+        assert!(matches!(attempt.read(&free, true), Ok(Asked::Got(Got::Lock(grant))) if grant.token == 7));
+    }
+
+    #[tokio::test]
+    async fn an_attempt_joins_the_queue_of_the_script_once_it_is_subscribed() {
+        let mut attempt = attempt();
+        assert!(attempt.may_join(), "the module reserves a place for it");
+        assert!(matches!(attempt.read(&Value::SimpleString("WAITING".into()), true), Ok(Asked::Queued)));
+        attempt.is_portable = true;
+        assert!(!attempt.may_join(), "the module that had queued it is gone");
+        let place = Value::Array(vec![Value::BulkString(b"WAITING".to_vec()), Value::Int(2000)]);
+        assert!(matches!(attempt.read(&place, true), Ok(Asked::Queued)) && attempt.may_join());
+    }
+
+    #[tokio::test]
+    async fn an_array_of_one_is_the_result_for_those_that_want_one() {
+        let reply = Value::Array(vec![Value::BulkString(b"42 pages".to_vec())]);
+        let mut plain = attempt();
+        assert!(plain.read(&reply, true).is_err());
+        let mut flight = attempt();
+        Arc::make_mut(&mut flight.request).form = Form::Flight;
+        flight.may_be_queued = true;
+        assert!(matches!(flight.read(&reply, true), Ok(Asked::Got(Got::Result(value))) if value == b"42 pages"));
+        assert!(!flight.may_be_queued, "it sends no CANCEL");
+        assert!(flight.read(&Value::Array(vec![Value::Int(7)]), true).is_err());
+        flight.overdue.push(Box::pin(async { Ok(Value::Nil) }));
+        assert!(flight.read(&reply, true).is_ok() && flight.may_be_queued, "a late copy would be a new attempt");
     }
 
     #[tokio::test]

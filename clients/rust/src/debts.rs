@@ -117,7 +117,7 @@ impl Resources {
             }
         }
         if let Value::Int(token) = self.by_script(request, Command::Probe { id }).await? {
-            self.by_script(request, Command::Release { token }).await?;
+            self.by_script(request, Command::Release { token, result: None }).await?;
         }
         Ok(())
     }

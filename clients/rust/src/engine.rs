@@ -10,7 +10,8 @@ use crate::attempt::Attempt;
 use crate::command::Command;
 use crate::error::{Error, Kind};
 use crate::failures::{Failure, number, text};
-use crate::hold::Hold;
+use crate::flights::Flights;
+use crate::hold::{Got, Grant, Hold};
 use crate::options::Options;
 use crate::portable::FENCED;
 use crate::reach::Reach;
@@ -18,7 +19,8 @@ use crate::renewal::Timer;
 use crate::request::{Request, lease_failure};
 use crate::resources::Resources;
 use crate::route::Router;
-use crate::sync::Signal;
+use crate::sync::{First, Signal, first};
+use crate::watching::Watching;
 
 const FENCED_BY_MODULE: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end \
                                 return {redis.call(unpack(ARGV, 2))}";
@@ -26,13 +28,14 @@ const FENCED_BY_MODULE: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) ==
 pub(crate) struct Engine {
     pub(crate) resources: Arc<Resources>,
     pub(crate) timer: Arc<Timer>,
+    pub(crate) flights: Arc<Flights>,
 }
 
 impl Engine {
     pub(crate) fn new(handle: Handle, router: Arc<Router>, options: Options) -> Arc<Self> {
         let resources = Arc::new(Resources::new(handle, router, options));
         let timer = Arc::new(Timer::new(resources.reach.clock.clone()));
-        Arc::new(Self { resources, timer })
+        Arc::new(Self { resources, timer, flights: Arc::default() })
     }
 
     pub(crate) fn reach(&self) -> &Reach {
@@ -52,24 +55,78 @@ impl Engine {
         Ok(())
     }
 
+    /// Fails at once if the caller gives up, or the manager is closed.
+    pub(crate) async fn unless_over<T>(
+        &self,
+        name: &Arc<str>,
+        cancel: &Signal,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let closed = &self.resources.reach.closed;
+        match first(first(cancel.wait(), closed.wait()), work).await {
+            First::Right(done) if !cancel.is_fired() && !closed.is_fired() => done,
+            _ if cancel.is_fired() => Err(Failure::GivenUp.typed(name)),
+            _ => Err(Error::new(Kind::Misuse, name, "its Locks are closed")),
+        }
+    }
+
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: Arc<Request>,
         cancel: Arc<Signal>,
     ) -> Result<Arc<Hold>, Error> {
+        let name = Arc::clone(&request.name);
+        match self.acquire_or_result(request, cancel).await? {
+            Got::Lock(hold) => Ok(hold),
+            // Only single_flight asks for results.
+            Got::Result(_) => Err(Error::new(Kind::Argument, &name, "the server replied with a result")),
+        }
+    }
+
+    pub(crate) async fn acquire_or_result(
+        self: &Arc<Self>,
+        request: Arc<Request>,
+        cancel: Arc<Signal>,
+    ) -> Result<Got<Arc<Hold>>, Error> {
         self.admit(&request)?;
+        let watching = Watching::begin(&self.resources, &request);
         let attempt = Attempt::new(Arc::clone(&self.resources), Arc::clone(&request), cancel);
         let began = attempt.began;
-        let mut grant = attempt.run().await.inspect_err(|error| {
+        let got = attempt.run().await.inspect_err(|error| {
             if error.kind() != Kind::Cancelled
                 && let Some(refused) = &self.resources.hooks.refused
             {
                 refused(&request.name, self.resources.now().saturating_sub(began), error);
             }
+            if let Some(watching) = &watching {
+                watching.failed(error);
+            }
         })?;
+        Ok(match got {
+            Got::Lock(grant) => Got::Lock(self.hold(request, grant, began, watching)),
+            Got::Result(value) => {
+                if let Some(watching) = watching {
+                    watching.result();
+                }
+                Got::Result(value)
+            }
+        })
+    }
+
+    fn hold(
+        self: &Arc<Self>,
+        request: Arc<Request>,
+        mut grant: Grant,
+        began: Duration,
+        watching: Option<Watching>,
+    ) -> Arc<Hold> {
         let (overdue, id, is_portable) = (std::mem::take(&mut grant.overdue), grant.id, grant.is_portable);
         let session = grant.session.take();
         let hold = Arc::new(Hold::new(Arc::clone(&self.resources), request, grant, began));
+        if let Some(watching) = watching {
+            watching.granted(hold.is_portable(), hold.token, hold.granted);
+            _ = hold.watching.set(watching);
+        }
         for late in overdue {
             let weak = Arc::downgrade(&hold);
             let is_held = move || weak.upgrade().is_some_and(|hold| !hold.is_over());
@@ -83,7 +140,7 @@ impl Engine {
             granted(&hold.request.name, hold.granted.saturating_sub(began));
         }
         self.timer.add(&hold);
-        Ok(hold)
+        hold
     }
 
     pub(crate) async fn extend(self: &Arc<Self>, hold: &Arc<Hold>, lease: Duration) -> Result<(), Error> {
@@ -171,6 +228,7 @@ impl Engine {
             ("waiting", resources.subscription.count()),
             ("connections", resources.connections.in_use()),
             ("sessions", resources.sessions.count()),
+            ("flights", self.flights.count()),
             // The library has a task for each connection.
             ("tasks", self.reach().handle.metrics().num_alive_tasks().saturating_sub(resources.connections.idle())),
         ]

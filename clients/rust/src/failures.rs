@@ -60,6 +60,11 @@ impl Failure {
         matches!(self.code(), Some("NOPERM" | "TRYAGAIN"))
     }
 
+    /// The holder's result is longer than the module passes on.
+    pub(crate) fn is_result_too_long(&self) -> bool {
+        matches!(self, Self::Reply(said) if said.text.starts_with("ERR result is longer"))
+    }
+
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Lost(broken) if broken.is_final)
     }

@@ -204,7 +204,7 @@ macro_rules! describing_methods {
 
 /// The methods of a manager, on a type with a field `owner: Arc<Owner>`.
 macro_rules! locks_methods {
-    ($lock:ident, $leader:ident, $once:ident, $session:ident) => {
+    ($lock:ident, $leader:ident, $once:ident, $flight:ident, $session:ident) => {
         $crate::held::describing_methods!($lock);
 
         /// Locks with the option `session` that share a connection.
@@ -219,6 +219,14 @@ macro_rules! locks_methods {
         pub fn once(&self, key: impl AsRef<[u8]>, period: std::time::Duration) -> $once {
             let request = Arc::new($crate::once::request_of(key.as_ref(), period));
             $once { owner: Arc::clone(&self.owner), request, period, reruns: true }
+        }
+
+        /// A value that many callers need at the same moment, such as a cache entry that has expired: one of them
+        /// computes it, and all that wait, in any process, get the same bytes. If a process dies, another one computes
+        /// once its lease has ended.
+        pub fn single_flight(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $flight {
+            let request = Arc::new($crate::single_flight::request_of(key.as_ref(), lease));
+            $flight { owner: Arc::clone(&self.owner), request }
         }
 
         /// A campaign for a key, whose lock is held for as long as its holder lives. It waits for a minute at a time.

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -16,6 +16,8 @@ use crate::request::Request;
 use crate::resources::Resources;
 use crate::sessions::{Losable, Session, Taken};
 use crate::sync::{Signal, locked};
+use crate::watch::End;
+use crate::watching::Watching;
 
 /// A holder that never released its lock: its work may be half done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +41,13 @@ impl Predecessor {
             owner: Some(text(owner)).filter(|owner| !owner.is_empty()),
         })
     }
+}
+
+/// What an attempt gets.
+pub(crate) enum Got<L> {
+    Lock(L),
+    /// What its holder computed.
+    Result(Vec<u8>),
 }
 
 /// A grant as it arrives.
@@ -72,6 +81,7 @@ pub(crate) struct Hold {
     session: Mutex<Option<Arc<Session>>>,
     /// Fires when the lock is lost or released.
     pub(crate) over: Signal,
+    pub(crate) watching: OnceLock<Watching>,
     /// The number of this hold's newest entry in the timer.
     pub(crate) entry: AtomicU64,
     state: Mutex<State>,
@@ -159,6 +169,7 @@ impl Hold {
             granted,
             session: Mutex::default(),
             over: Signal::default(),
+            watching: OnceLock::new(),
             entry: AtomicU64::new(0),
             state: Mutex::new(state),
         }
@@ -389,6 +400,9 @@ impl Hold {
     /// Called once.
     fn notify_loss(&self, lost: Error) {
         log::warn!("serverlock: {lost}");
+        if let Some(watching) = self.watching.get() {
+            watching.ended(End::Lost, Some(&lost));
+        }
         let (hook, on_lost) = (self.resources.hooks.lost.clone(), self.request.settings.on_lost.clone());
         if hook.is_none() && on_lost.is_none() {
             return;

@@ -29,6 +29,7 @@
 //! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but no hash tag.
 //!
 //! [`Locks::once`] is for cron jobs: of all processes that call it for one tick of a period, one runs the body.
+//! [`Locks::single_flight`] is for values that many callers need at the same moment: one of them computes the value.
 //! [`Locks::session`] is for callers that hold several locks at a time: the server finds deadlocks among them.
 //!
 //! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
@@ -58,13 +59,17 @@ mod debts;
 mod engine;
 mod error;
 mod failures;
+mod flights;
 mod following;
 mod held;
 mod hold;
 mod keep;
 mod label;
 mod leader;
+mod meanwhile;
 mod once;
+#[cfg(feature = "opentelemetry")]
+pub mod opentelemetry;
 mod options;
 mod portable;
 mod random;
@@ -74,10 +79,12 @@ mod renewal;
 mod replicas;
 mod request;
 mod resources;
+mod results;
 mod route;
 mod scopes;
 mod server_clock;
 mod sessions;
+mod single_flight;
 mod slot;
 mod subscription;
 mod sync;
@@ -87,6 +94,8 @@ pub mod testing;
 mod threads;
 mod ticks;
 mod wait;
+mod watch;
+mod watching;
 
 pub use error::{Error, Kind};
 pub use held::{Cancel, Watch};
@@ -96,4 +105,5 @@ pub use once::Outcome;
 pub use options::{Hooks, Options};
 pub use route::Servers;
 #[cfg(feature = "blocking")]
-pub use threads::{Connections, Held, HeldOnce, Leader, Lock, Locks, Observer, Once, Session};
+pub use threads::{Connections, Held, HeldOnce, Leader, Lock, Locks, Observer, Once, Session, SingleFlight};
+pub use watch::{AttemptWatch, End};

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
-use crate::failures::Failure;
 use crate::hold::Hold;
 use crate::keep::LATE_EXTEND;
 use crate::request::{Form, Request, Sharing, TEN_YEARS};
 use crate::server_clock::{Estimate, MOST_DOUBT, USUAL_MARGIN};
-use crate::sync::{First, Signal, first};
+use crate::sync::Signal;
 use crate::ticks::{LEAST_PERIOD, default_lease, is_recovery, tick_at, window_ends};
 
 /// A long lease that ends earlier than it should by more than `MOST_EARLY`, or later by more than `MOST_LATE`, is
@@ -128,7 +127,7 @@ pub(crate) async fn begin(
     engine.admit(&schedule.request)?;
     let (name, clock) = (&schedule.request.name, &engine.resources.clock);
     let reading = async { clock.read(schedule.request.key()).await.map_err(|failure| failure.typed(name)) };
-    let estimate = unless_over(engine, name, &cancel, reading).await?;
+    let estimate = engine.unless_over(name, &cancel, reading).await?;
     let request = if schedule.reruns {
         Arc::clone(&schedule.request)
     } else {
@@ -138,27 +137,12 @@ pub(crate) async fn begin(
         Err(error) if error.kind() == Kind::Refused => return Ok(None),
         hold => hold?,
     };
-    match unless_over(engine, name, &cancel, begun(engine, &hold, &schedule, estimate)).await {
+    match engine.unless_over(name, &cancel, begun(engine, &hold, &schedule, estimate)).await {
         Ok(run) => Ok(Some((hold, run))),
         Err(error) => {
             engine.give_up(&hold);
             Err(error)
         }
-    }
-}
-
-/// Fails at once if the caller gives up, or the manager is closed.
-async fn unless_over<T>(
-    engine: &Engine,
-    name: &Arc<str>,
-    cancel: &Signal,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let closed = &engine.resources.reach.closed;
-    match first(first(cancel.wait(), closed.wait()), work).await {
-        First::Right(done) if !cancel.is_fired() && !closed.is_fired() => done,
-        _ if cancel.is_fired() => Err(Failure::GivenUp.typed(name)),
-        _ => Err(Error::new(Kind::Misuse, name, "its Locks are closed")),
     }
 }
 
@@ -244,6 +228,7 @@ mod tests {
     use super::*;
     use crate::clock::tests::{advance, now};
     use crate::debts::LATE_COPY;
+    use crate::failures::Failure;
     use crate::server_clock::tests::{DAY, FakeServer, START, eventually, fails, refuses};
     use crate::sync::locked;
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::watch::AttemptWatch;
 
 type Waited = Arc<dyn Fn(&str, Duration) + Send + Sync>;
 type Failed = Arc<dyn Fn(&str, Duration, &Error) + Send + Sync>;
 type Released = Arc<dyn Fn(&str, Duration, bool) + Send + Sync>;
+type Began = Arc<dyn Fn(&[&[u8]]) -> Option<Box<dyn AttemptWatch>> + Send + Sync>;
 
 /// Functions that are called when locks are granted, refused, lost and released, with the key and the time waited or
 /// held. They must not block.
@@ -25,6 +27,7 @@ pub struct Hooks {
     pub(crate) refused: Option<Failed>,
     pub(crate) lost: Option<Failed>,
     pub(crate) released: Option<Released>,
+    pub(crate) began: Option<Began>,
 }
 
 impl std::fmt::Debug for Hooks {
@@ -65,6 +68,14 @@ impl Hooks {
     #[must_use]
     pub fn released(mut self, hook: impl Fn(&str, Duration, bool) + Send + Sync + 'static) -> Self {
         self.released = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with the keys by the thread or task that asks for a lock, before anything is sent. What it returns
+    /// follows this attempt and its lock.
+    #[must_use]
+    pub fn began(mut self, hook: impl Fn(&[&[u8]]) -> Option<Box<dyn AttemptWatch>> + Send + Sync + 'static) -> Self {
+        self.began = Some(Arc::new(hook));
         self
     }
 }
@@ -149,19 +160,6 @@ macro_rules! common_options {
             self.with(|it| it.owner = $crate::label::Label::Off)
         }
 
-        /// This many replicas must confirm the grant within that time; otherwise the lock is released.
-        #[must_use]
-        pub fn replicas(self, count: u32, within: std::time::Duration) -> Self {
-            self.with(|it| (it.replicas, it.within) = (count, within))
-        }
-
-        /// The server, and as many replicas as `replicas` demands, must have the grant on disk within that time
-        /// (WAITAOF, Redis 7.2 and later); otherwise the lock is released.
-        #[must_use]
-        pub fn fsync(self, within: std::time::Duration) -> Self {
-            self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))
-        }
-
         /// The lease is no longer renewed after this time.
         #[must_use]
         pub fn max_hold(self, time: std::time::Duration) -> Self {
@@ -177,10 +175,29 @@ macro_rules! common_options {
     };
 }
 
+/// The options of a grant that others must confirm, on a type with the method `with`.
+macro_rules! confirming_options {
+    () => {
+        /// This many replicas must confirm the grant within that time; otherwise the lock is released.
+        #[must_use]
+        pub fn replicas(self, count: u32, within: std::time::Duration) -> Self {
+            self.with(|it| (it.replicas, it.within) = (count, within))
+        }
+
+        /// The server, and as many replicas as `replicas` demands, must have the grant on disk within that time
+        /// (WAITAOF, Redis 7.2 and later); otherwise the lock is released.
+        #[must_use]
+        pub fn fsync(self, within: std::time::Duration) -> Self {
+            self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))
+        }
+    };
+}
+
 /// A lock's options, on a type with a field `request: Arc<Request>`.
 macro_rules! lock_options {
     () => {
         $crate::options::common_options!();
+        $crate::options::confirming_options!();
 
         /// Waits in the queue for at most this long. Without this option, an attempt that finds the lock taken is
         /// refused at once.
@@ -221,6 +238,7 @@ macro_rules! lock_options {
 macro_rules! once_options {
     () => {
         $crate::options::common_options!();
+        $crate::options::confirming_options!();
 
         /// The lease while the body runs, at most half of the period. The default is 10 s, or a quarter of the period
         /// if that is shorter.
@@ -241,4 +259,17 @@ macro_rules! once_options {
     };
 }
 
-pub(crate) use {common_options, lock_options, once_options};
+/// The options of `single_flight`, on a type with a field `request: Arc<Request>`.
+macro_rules! flight_options {
+    () => {
+        $crate::options::common_options!();
+
+        /// How long a caller waits for the value, or for its turn to compute it: at least 1 ms. The default is 60 s.
+        #[must_use]
+        pub fn wait(self, wait: std::time::Duration) -> Self {
+            self.with(|it| it.wait = wait)
+        }
+    };
+}
+
+pub(crate) use {common_options, confirming_options, flight_options, lock_options, once_options};

@@ -193,6 +193,7 @@ mod tests {
     use crate::failures::ReplyError;
     use crate::request::Sharing;
 
+    const RELEASE: Command = Command::Release { token: 5, result: None };
     const WAITS: Command = Command::Acquire { id: 7, wait: Duration::from_secs(30), channel: Some("c") };
 
     fn request(key: &str, sharing: Sharing) -> Request {
@@ -225,7 +226,7 @@ mod tests {
         let mut sending = Sending::to_script(&portable, &report, WAITS);
         assert!(sending.read(refused("NOPERM")).is_none() && sending.read(Ok(Value::Nil)).is_some());
         assert!(!portable.has_queue(&report), "for a while");
-        let again = Sending::to_script(&portable, &report, Command::Release { token: 5 });
+        let again = Sending::to_script(&portable, &report, RELEASE);
         assert_eq!(call(&again), "EVALSHA 1 a lock_release 1000 -1 5");
         let mut shared = Sending::to_script(&portable, &page, WAITS);
         assert!(portable.has_queue(&page) && call(&shared).starts_with("EVALSHA 2 a "));
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn while_a_slot_moves_calls_name_only_the_lock() {
         let (portable, report) = (Portable::new(Clock::default()), request("a", Sharing::Alone));
-        let mut sending = Sending::to_script(&portable, &report, Command::Release { token: 5 });
+        let mut sending = Sending::to_script(&portable, &report, RELEASE);
         assert!(sending.read(refused("TRYAGAIN")).is_none());
         assert_eq!(call(&sending), "EVAL 1 a lock_release 1000 -1 5");
         assert!(sending.read(Ok(Value::Int(1))).is_some() && portable.has_queue(&report));

@@ -32,6 +32,8 @@ pub(crate) enum Form {
     Recovery,
     /// One key, whose lock records that a tick has run.
     Tick,
+    /// One key, whose holder passes its result on to all that wait.
+    Flight,
 }
 
 /// How many may hold the lock at a time.
@@ -142,6 +144,9 @@ impl Request {
         if let Some(reason) = lease_failure(self.lease) {
             return Some(reason);
         }
+        if self.form == Form::Flight && settings.wait < MILLISECOND {
+            return Some(format!("wait is {:?}, not at least {MILLISECOND:?}", settings.wait));
+        }
         if settings.at_least > TEN_YEARS {
             return Some(format!("at_least is {:?}, more than {TEN_YEARS:?}", settings.at_least));
         }
@@ -220,6 +225,16 @@ impl Request {
         self.queues.get_or_init(|| self.keys.iter().map(|key| queue_of(key)).collect())
     }
 
+    /// Whether the attempt may get its holder's result in place of the lock.
+    pub(crate) fn wants_result(&self) -> bool {
+        self.form == Form::Flight
+    }
+
+    /// Where the script's holders store a result; `None` for a key without a queue.
+    pub(crate) fn result(&self) -> Option<Vec<u8>> {
+        beside(self.key(), "result")
+    }
+
     /// Reads the reply to RELEASE.
     pub(crate) fn was_held(&self, reply: &Value) -> bool {
         let all = if self.form == Form::Many { i64::try_from(self.keys.len()).unwrap_or(0) } else { 1 };
@@ -232,12 +247,17 @@ pub(crate) fn lease_failure(lease: Duration) -> Option<String> {
     (!is_good).then(|| format!("lease is {lease:?}, not between {MILLISECOND:?} and {TEN_YEARS:?}"))
 }
 
-/// A key's queue, in the same slot. A key with a brace but without a hash tag has none.
+/// A key's queue. A key with a brace but without a hash tag has none.
 fn queue_of(key: &[u8]) -> Option<Vec<u8>> {
+    beside(key, "queue")
+}
+
+/// The name of something that belongs to the key, in the same slot.
+fn beside(key: &[u8], what: &str) -> Option<Vec<u8>> {
     if !key.iter().any(|byte| matches!(byte, b'{' | b'}')) {
-        return Some([key, b":queue:{", key, b"}"].concat());
+        return Some([key, b":", what.as_bytes(), b":{", key, b"}"].concat());
     }
-    hash_tag(key).map(|_| [key, b":queue"].concat())
+    hash_tag(key).map(|_| [key, b":", what.as_bytes()].concat())
 }
 
 /// The keys as messages show them, quoted.
@@ -296,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn a_result_is_named_like_the_queue() {
+        for (key, result) in [
+            ("report", Some("report:result:{report}")),
+            ("{42}:report", Some("{42}:report:result")),
+            ("a:queue", Some("a:queue:result:{a:queue}")),
+            ("a{", None),
+        ] {
+            assert_eq!(one(key).result(), result.map(Into::into), "{key}");
+        }
+    }
+
+    #[test]
     fn only_what_the_script_cannot_do_needs_the_module() {
         let with = |key: &str, form, sharing| Request::new(vec![b"b".to_vec(), key.into()], LEASE, form, sharing);
         assert_eq!(with("a{", Form::One, Sharing::Alone).needs_module(), None);
@@ -321,7 +353,8 @@ mod tests {
             change(&mut request);
             request.check().unwrap_err().to_string()
         };
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 8] = [
+            ("wait is 0ns", |it| it.form = Form::Flight),
             ("lease is 0ns", |it| it.lease = Duration::ZERO),
             ("lease is", |it| it.lease = TEN_YEARS + MILLISECOND),
             ("n is 0", |it| it.sharing = Sharing::Limit(0)),

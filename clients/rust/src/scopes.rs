@@ -76,7 +76,8 @@ pub(crate) fn again(engine: &Engine, request: &Request, cancel: &Signal) -> Resu
         if !is_own {
             continue;
         }
-        if request.settings.reentrant && hold.request.form != Form::Tick && request.is_same_lock(&hold.request) {
+        let is_plain = !matches!(hold.request.form, Form::Tick | Form::Flight);
+        if request.settings.reentrant && is_plain && request.is_same_lock(&hold.request) {
             engine.admit(request)?;
             if cancel.is_fired() {
                 return Err(Failure::GivenUp.typed(&request.name));

@@ -8,7 +8,7 @@ use crate::attempt::{Asked, Attempt};
 use crate::blocking::Blocking;
 use crate::command::Command;
 use crate::failures::{Failure, number, patient};
-use crate::hold::Grant;
+use crate::hold::{Got, Grant};
 use crate::random::until_next_poll;
 use crate::request::Request;
 use crate::subscription::{Subscription, Updates};
@@ -52,7 +52,7 @@ impl Drop for Alone {
 
 /// The outcome of one blocking call.
 enum Piece {
-    Granted(Grant),
+    Got(Got<Grant>),
     /// LOCK.CANCEL, or CLIENT UNBLOCK.
     Cancelled,
     Over,
@@ -62,7 +62,7 @@ enum Piece {
 impl Attempt {
     /// Waits in the queue without a connection, and claims the lock when it is notified of the grant. Returns `None` if
     /// the server or this user cannot use NOTIFY.
-    pub(crate) async fn by_notify(&mut self) -> Result<Option<Grant>, Failure> {
+    pub(crate) async fn by_notify(&mut self) -> Result<Option<Got<Grant>>, Failure> {
         let resources = Arc::clone(&self.resources);
         resources.blocking.end();
         let registered = Registered::new(&resources.subscription, self.id, &self.request);
@@ -83,7 +83,7 @@ impl Attempt {
             }
             updates.forget();
             match self.ask(left, Some(subscription.channel()), resources.reach.timeout).await? {
-                Asked::Granted(grant) => return Ok(Some(grant)),
+                Asked::Got(got) => return Ok(Some(got)),
                 Asked::NoNotify | Asked::Moved => return Ok(None),
                 Asked::Queued => {
                     if message == "granted" {
@@ -136,7 +136,7 @@ impl Attempt {
     }
 
     /// Waits as the manager's only waiter. Returns `None` if others are waiting too.
-    pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Failure> {
+    pub(crate) async fn alone(&mut self) -> Result<Option<Got<Grant>>, Failure> {
         let resources = Arc::clone(&self.resources);
         let waits = !self.request.wait().is_zero() && !self.request.needs_connection();
         let may_block = waits && !resources.is_portable() && resources.notifies.load(Ordering::SeqCst);
@@ -154,17 +154,18 @@ impl Attempt {
 
     /// Waits in pieces, because there are few connections and a lost reply is noticed after one piece. Returns `None`
     /// if the attempt is no longer alone, or the module is gone.
-    pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
+    pub(crate) async fn by_blocking(&mut self) -> Result<Option<Got<Grant>>, Failure> {
         while !self.left().is_zero() {
             if self.is_alone && self.resources.blocking.has_ended() {
                 return Ok(None);
             }
             match self.one_piece().await {
-                Ok(Piece::Granted(mut grant)) => {
+                Ok(Piece::Got(Got::Lock(mut grant))) => {
                     if self.count_anew(&mut grant).await? {
-                        return Ok(Some(grant));
+                        return Ok(Some(Got::Lock(grant)));
                     }
                 }
+                Ok(Piece::Got(result)) => return Ok(Some(result)),
                 Ok(Piece::Cancelled) => {
                     self.over()?; // fails if we cancelled it ourselves
                     self.may_be_queued = false;
@@ -235,8 +236,8 @@ impl Attempt {
             self.resources.notifies.store(false, Ordering::SeqCst); // only the plain form works here
         }
         self.was_queued = true;
-        if let Asked::Granted(grant) = asked {
-            return Ok(Piece::Granted(grant));
+        if let Asked::Got(got) = asked {
+            return Ok(Piece::Got(got));
         }
         let is_early = self.now().saturating_add(SLACK) < began.saturating_add(span) && self.left() > SLACK;
         Ok(if is_early { Piece::Cancelled } else { Piece::Over })
@@ -263,11 +264,11 @@ impl Attempt {
 
     /// Polls the script, if it has no queue for this lock, or the user cannot wait for messages. Returns `None` if
     /// there is now a better way.
-    pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Failure> {
+    pub(crate) async fn poll(&mut self) -> Result<Option<Got<Grant>>, Failure> {
         while !self.left().is_zero() {
             self.pause(until_next_poll().min(self.left())).await;
             match self.ask(Duration::ZERO, None, self.resources.reach.timeout).await? {
-                Asked::Granted(grant) => return Ok(Some(grant)),
+                Asked::Got(got) => return Ok(Some(got)),
                 _ if !self.is_portable || self.may_notify() => return Ok(None),
                 _ => {}
             }

@@ -106,7 +106,7 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     let folder = project("examples", &unpacked, more);
     let write = |name: &str, source: String| fs::write(folder.join("src/bin").join(name), source).unwrap();
     let examples = blocks("rust");
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 6);
     for (number, example) in examples.iter().enumerate() {
         let source = example.replace("localhost:6379", &at);
         assert_eq!(source == *example, example.contains("testing"));
@@ -140,8 +140,13 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     assert_eq!(says("example2"), "another machine is running this tick, or has run it\n");
     assert_eq!(server.info("nightly report", "state"), "held");
 
-    assert_eq!(says("example3"), "");
+    let page = says("example3");
+    assert!(page.starts_with("42 pages, token "), "{page}");
+    assert_eq!(says("example3"), page, "it comes from the cache");
+    assert!(server.is_free("page:lock"));
+
     assert_eq!(says("example4"), "");
+    assert_eq!(says("example5"), "");
     assert!(server.is_free("report"));
 
     assert_eq!(says("before"), "foreign\n");

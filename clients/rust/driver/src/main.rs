@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 25] = [
+const CAN: [&str; 26] = [
     "sentinel",
     "cluster",
     "tls",
@@ -38,6 +38,7 @@ const CAN: [&str; 25] = [
     "default_owner",
     "recover_free",
     "deadlock",
+    "single_flight",
     "memory",
 ];
 

@@ -1,5 +1,6 @@
 //! An order, and its arguments.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -80,11 +81,16 @@ impl Order {
     }
 
     pub(crate) fn key(&self) -> Result<Vec<u8>, Failure> {
-        key(self.get("key"))
+        bytes(self.get("key"))
+    }
+
+    /// What `compute` returns.
+    pub(crate) fn value(&self) -> Result<Vec<u8>, Failure> {
+        if self.has("value") { bytes(self.get("value")) } else { Ok(Vec::new()) }
     }
 
     pub(crate) fn keys(&self) -> Result<Vec<Vec<u8>>, Failure> {
-        self.get("keys").as_array().map(Vec::as_slice).unwrap_or_default().iter().map(key).collect()
+        self.get("keys").as_array().map(Vec::as_slice).unwrap_or_default().iter().map(bytes).collect()
     }
 
     /// A command, as the application sends it.
@@ -111,11 +117,12 @@ impl Order {
     }
 }
 
-fn key(value: &Value) -> Result<Vec<u8>, Failure> {
+/// Reads bytes: text, or hexadecimal digits.
+fn bytes(value: &Value) -> Result<Vec<u8>, Failure> {
     if let Some(text) = value.as_str() {
         return Ok(text.into());
     }
-    let hex = value.get("hex").and_then(Value::as_str).ok_or_else(|| cannot(format!("a key that is {value}")))?;
+    let hex = value.get("hex").and_then(Value::as_str).ok_or_else(|| cannot(format!("bytes that are {value}")))?;
     let byte = |at: usize| hex.get(at..at.saturating_add(2)).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     (0..hex.len()).step_by(2).map(|at| byte(at).ok_or_else(|| cannot("hex"))).collect()
 }
@@ -163,6 +170,19 @@ pub(crate) fn report_loss(
 pub(crate) fn granted(token: i64, predecessor: Option<&Predecessor>) -> Value {
     let before = predecessor.map(|it| json!({"overdue_ms": ms(it.overdue), "token": it.token, "owner": it.owner}));
     json!({"token": token, "predecessor": before})
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        _ = write!(hex, "{byte:02x}"); // a String takes everything
+        hex
+    })
+}
+
+/// The answer to an order `single_flight`.
+pub(crate) fn flown(value: Vec<u8>, computed: bool) -> Value {
+    let value = String::from_utf8(value).map_or_else(|error| json!({"hex": hex_of(error.as_bytes())}), Value::String);
+    json!({"value": value, "computed": computed})
 }
 
 /// A reply as JSON.
@@ -251,4 +271,24 @@ macro_rules! once_of {
     }};
 }
 
-pub(crate) use {lock_of, once_of};
+/// The description of an order `single_flight`, in either form.
+macro_rules! flight_of {
+    ($locks:expr, $order:expr) => {{
+        let (locks, order) = (&$locks, $order);
+        let mut flight = locks.single_flight(order.key()?, order.span("lease_ms")?);
+        if order.has("wait_ms") {
+            flight = flight.wait(order.span("wait_ms")?);
+        }
+        if order.has("max_hold_ms") {
+            flight = flight.max_hold(order.span("max_hold_ms")?);
+        }
+        if let Some(owner) = order.get("owner").as_str() {
+            flight = flight.owner(owner);
+        } else if order.has("owner") {
+            flight = flight.without_owner();
+        }
+        flight.on_lost($crate::order::report_loss("scope", order.text("scope"), std::time::Duration::ZERO))
+    }};
+}
+
+pub(crate) use {flight_of, lock_of, once_of};

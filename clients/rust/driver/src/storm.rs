@@ -25,6 +25,8 @@ pub(crate) struct Storm {
     pub(crate) lease: Duration,
     pub(crate) wait: Duration,
     pub(crate) at_once: u64,
+    /// Each attempt asks for the value of its key.
+    pub(crate) flies: bool,
     within: Duration,
     left: AtomicUsize,
     tally: Mutex<Tally>,
@@ -47,6 +49,7 @@ impl Storm {
             lease: order.span("lease_ms")?,
             wait: order.span_or("wait_ms", Duration::ZERO)?,
             at_once: number("at_once")?,
+            flies: order.is("single_flight"),
             within: order.span("within_ms")?,
             left: AtomicUsize::new(usize::try_from(number("attempts")?).unwrap_or(0)),
             tally: Mutex::default(),

@@ -1,19 +1,22 @@
 //! Drives the tokio form: a task for each order.
 
+mod body;
+
 use std::collections::HashMap;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use serde_json::json;
-use serverlock::aio::{Held, Leader, Lock, Locks, Once, Session};
+use serverlock::aio::{Held, Leader, Lock, Locks};
 use serverlock::testing::aio::Server;
 use serverlock::{Error, Term, Watch};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, once_of, plain};
+use self::body::{Own, Stopped, body, ordered};
+use crate::order::{Answer, Failure, Order, cannot, flight_of, flown, granted, lock_of, ms, once_of, plain};
 use crate::place::Place;
 use crate::storm::{Storm, census};
 use crate::threads::observed;
@@ -114,6 +117,10 @@ impl Player {
             }
             "scope" => self.scope(order).await,
             "once" => self.once(order).await,
+            "single_flight" if order.has("within") => {
+                ordered(order, &named(&self.scopes, &order.text("within"))?.1).await
+            }
+            "single_flight" => self.single_flight(order).await,
             "leave" | "fail" | "again" | "spawn" => {
                 let sender = if order.has("worker") && order.text("do") == "again" {
                     named(&self.workers, &order.text("worker"))?
@@ -185,8 +192,14 @@ impl Player {
                 let (locks, storm) = (locks.clone(), Arc::clone(&storm));
                 tokio::spawn(async move {
                     while let Some((key, at)) = storm.next() {
-                        let lock = locks.lock(key, storm.lease).wait(storm.wait);
-                        let attempt = async move { lock.run(async |_| Ok::<_, Error>(())).await };
+                        let (lock, flight) = (locks.lock(&key, storm.lease), locks.single_flight(&key, storm.lease));
+                        let (lock, flight, flies) = (lock.wait(storm.wait), flight.wait(storm.wait), storm.flies);
+                        let attempt = async move {
+                            if flies {
+                                return flight.run(async |_: &Held| Ok::<_, Error>("value")).await.map(|_| ());
+                            }
+                            lock.run(async |_| Ok::<_, Error>(())).await
+                        };
                         let outcome = if aborts {
                             let task = tokio::spawn(attempt);
                             let abort = task.abort_handle();
@@ -293,6 +306,55 @@ impl Player {
         Ok(json!({"outcome": outcome.code()}))
     }
 
+    async fn single_flight(&self, order: &Order) -> Answer {
+        let flight = flight_of!(named(&self.locks, &order.text("manager"))?, order);
+        let (value, own, (sender, mut orders)) =
+            (order.value()?, Own::Flight(flight.clone()), mpsc::unbounded_channel());
+        let mut computed = false;
+        let compute = async |held: &Held| {
+            if order.is("stays") {
+                self.work_on(order, &own, held, sender, &mut orders)?;
+            } else if order.has("scope") {
+                self.work(order, &own, held, sender, &mut orders).await?;
+            }
+            computed = true;
+            Ok::<_, Failure>(value)
+        };
+        let value = flight.run(compute).await?;
+        Ok(flown(value, computed))
+    }
+
+    /// The body of a scope that continues after a loss: it awaits nothing, so it is not dropped.
+    fn work_on(
+        &self,
+        order: &Order,
+        own: &Own,
+        held: &Held,
+        sender: mpsc::UnboundedSender<Ordered>,
+        orders: &mut mpsc::UnboundedReceiver<Ordered>,
+    ) -> Result<(), Failure> {
+        let name = self.enter(order, held, sender);
+        let watch = held.watch();
+        tokio::task::block_in_place(|| {
+            Handle::current().block_on(async {
+                let mut body = pin!(body(own, orders));
+                tokio::select! {
+                    done = &mut body => return done,
+                    _ = watch.over() => say(&json!({"event": "stopped", "scope": name})),
+                }
+                body.await
+            })
+        })
+    }
+
+    /// Reports that the body of a scope begins, and returns the scope's name.
+    fn enter(&self, order: &Order, held: &Held, sender: mpsc::UnboundedSender<Ordered>) -> String {
+        let name = order.text("scope");
+        locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
+        say(&json!({"event": "entered", "scope": name, "token": held.token()}));
+        name
+    }
+
     /// The body of a scope.
     async fn work(
         &self,
@@ -302,9 +364,7 @@ impl Player {
         sender: mpsc::UnboundedSender<Ordered>,
         orders: &mut mpsc::UnboundedReceiver<Ordered>,
     ) -> Result<(), Failure> {
-        let name = order.text("scope");
-        locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
-        say(&json!({"event": "entered", "scope": name, "token": held.token()}));
+        let name = self.enter(order, held, sender);
         let mut stopped = Stopped(Some(name));
         let done = body(own, orders).await;
         stopped.0 = None;
@@ -354,80 +414,4 @@ async fn campaign(leader: Leader, name: String) {
     if let Err(error) = leader.run(lead).await {
         eprintln!("{error}");
     }
-}
-
-/// Reports that a body was stopped, if this is dropped before the body has ended.
-struct Stopped(Option<String>);
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        if let Some(name) = &self.0 {
-            say(&json!({"event": "stopped", "scope": name}));
-        }
-    }
-}
-
-/// Gives an order to a body.
-async fn ordered(order: &Order, body: &mpsc::UnboundedSender<Ordered>) -> Answer {
-    let (done, outcome) = oneshot::channel();
-    body.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
-    outcome.await.map_err(|_| cannot("the scope has ended"))?
-}
-
-/// What a scope acquired, and can acquire again.
-#[derive(Clone)]
-enum Own {
-    Lock(Lock, Session),
-    Once(Once),
-}
-
-impl Own {
-    async fn again(&self, order: &Order) -> Answer {
-        match self {
-            Self::Lock(lock, _) if order.is("nested") => {
-                Ok(lock.run(async |held| Ok::<_, Error>(granted(held.token(), held.predecessor()))).await?)
-            }
-            Self::Lock(lock, _) => Ok(PLAYER.keep(order, lock.acquire().await?)),
-            Self::Once(once) => Ok(json!({"outcome": once.run(async |_| Ok::<_, Error>(())).await?.code()})),
-        }
-    }
-
-    /// Acquires another lock, of the scope's session.
-    async fn acquire(&self, order: &Order) -> Answer {
-        let Self::Lock(_, session) = self else { return Err(cannot("a session in a tick")) };
-        let lock = lock_of!(session, order, "hold");
-        let within = order.span_or("cancel_after_ms", Duration::from_secs(3600))?;
-        let held = tokio::time::timeout(within, lock.acquire()).await.map_err(|_| cancelled())??;
-        Ok(PLAYER.keep(order, held))
-    }
-}
-
-/// Carries out orders outside the scope in which it was started.
-fn worker(own: Own, mut orders: mpsc::UnboundedReceiver<Ordered>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move { _ = body(&own, &mut orders).await })
-}
-
-/// The work of a scope: carries out orders.
-async fn body(own: &Own, orders: &mut mpsc::UnboundedReceiver<Ordered>) -> Result<(), Failure> {
-    while let Some((order, done)) = orders.recv().await {
-        let what = order.text("do");
-        let outcome = match what.as_str() {
-            "again" => own.again(&order).await,
-            "acquire" => own.acquire(&order).await,
-            "spawn" => {
-                let ((sender, orders), own) = (mpsc::unbounded_channel(), own.clone());
-                locked(&PLAYER.workers).insert(order.text("worker"), sender);
-                tokio::spawn(worker(own, orders));
-                Ok(json!({}))
-            }
-            _ => Ok(json!({})),
-        };
-        let _ = done.send(outcome);
-        match what.as_str() {
-            "leave" => return Ok(()),
-            "fail" => return Err(of_work()),
-            _ => {}
-        }
-    }
-    Ok(())
 }

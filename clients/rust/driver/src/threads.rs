@@ -1,17 +1,20 @@
 //! Drives the blocking form: a thread for each order.
 
+mod body;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use serverlock::testing::Server;
-use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Once, Session, Watch};
+use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Watch};
 
-use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, once_of, plain};
+use self::body::{Own, body, ordered};
+use crate::order::{Answer, Failure, Order, cannot, flight_of, flown, granted, lock_of, ms, once_of, plain};
 use crate::place::Place;
 use crate::storm::{Storm, census};
 use crate::{answer, say};
@@ -88,7 +91,9 @@ impl Player {
                 locked(&self.objects).insert(order.text("object"), lock);
                 Ok(json!({}))
             }
-            "acquire" if order.has("within") => ordered(order, &named(&self.scopes, &order.text("within"))?.1),
+            "acquire" | "single_flight" if order.has("within") => {
+                ordered(order, &named(&self.scopes, &order.text("within"))?.1)
+            }
             "acquire" => {
                 let held = self.lock(order, true)?.acquire_unless(cancel)?;
                 Ok(self.keep(order, held))
@@ -100,6 +105,7 @@ impl Player {
             }
             "scope" => self.scope(order, cancel),
             "once" => self.once(order, cancel),
+            "single_flight" => self.single_flight(order, cancel),
             "leave" | "fail" | "again" | "spawn" => {
                 let sender = if order.has("worker") && order.text("do") == "again" {
                     named(&self.workers, &order.text("worker"))?
@@ -182,8 +188,14 @@ impl Player {
                         while let Some((key, at)) = storm.next() {
                             let cancel = Cancel::new();
                             locked(&due).push((at, cancel.clone()));
-                            let lock = locks.lock(key, storm.lease).wait(storm.wait);
-                            storm.count(Some(lock.run_unless(&cancel, |_| Ok::<_, Error>(()))));
+                            let outcome = if storm.flies {
+                                let flight = locks.single_flight(key, storm.lease).wait(storm.wait);
+                                flight.run_unless(&cancel, |_| Ok::<_, Error>("value")).map(|_| ())
+                            } else {
+                                let lock = locks.lock(key, storm.lease).wait(storm.wait);
+                                lock.run_unless(&cancel, |_| Ok::<_, Error>(()))
+                            };
+                            storm.count(Some(outcome));
                         }
                     })
                 })
@@ -272,6 +284,20 @@ impl Player {
         Ok(json!({"outcome": outcome.code()}))
     }
 
+    fn single_flight(&self, order: &Order, cancel: &Cancel) -> Answer {
+        let flight = flight_of!(named(&self.locks, &order.text("manager"))?, order);
+        let (value, mut computed) = (order.value()?, false);
+        let compute = |held: &Held| {
+            if order.has("scope") {
+                self.work(order, &Own::Flight(flight.clone(), cancel.clone()), held)?;
+            }
+            computed = true;
+            Ok::<_, Failure>(value)
+        };
+        let value = flight.run_unless(cancel, compute)?;
+        Ok(flown(value, computed))
+    }
+
     /// The body of a scope.
     fn work(&self, order: &Order, own: &Own, held: &Held) -> Result<(), Failure> {
         let (name, (sender, orders)) = (order.text("scope"), channel());
@@ -319,82 +345,5 @@ fn campaign(leader: &Leader, name: &str) {
     });
     if let Err(error) = outcome {
         eprintln!("{error}");
-    }
-}
-
-/// Gives an order to a body.
-fn ordered(order: &Order, body: &Sender<Ordered>) -> Answer {
-    let (done, outcome) = channel();
-    body.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
-    outcome.recv().map_err(|_| cannot("the scope has ended"))?
-}
-
-/// What a scope acquired, and can acquire again.
-#[derive(Clone)]
-enum Own {
-    Lock(Lock, Session),
-    Once(Once),
-}
-
-impl Own {
-    fn again(&self, order: &Order) -> Answer {
-        match self {
-            Self::Lock(lock, _) if order.is("nested") => {
-                Ok(lock.run(|held| Ok::<_, Error>(granted(held.token(), held.predecessor())))?)
-            }
-            Self::Lock(lock, _) => Ok(PLAYER.keep(order, lock.acquire()?)),
-            Self::Once(once) => Ok(json!({"outcome": once.run(|_| Ok::<_, Error>(()))?.code()})),
-        }
-    }
-
-    /// Acquires another lock, of the scope's session.
-    fn acquire(&self, order: &Order) -> Answer {
-        let Self::Lock(_, session) = self else { return Err(cannot("a session in a tick")) };
-        let (lock, cancel) = (lock_of!(session, order, "hold"), Cancel::new());
-        if order.has("cancel_after_ms") {
-            let (cancel, after) = (cancel.clone(), order.span("cancel_after_ms")?);
-            thread::spawn(move || {
-                thread::sleep(after);
-                cancel.cancel();
-            });
-        }
-        Ok(PLAYER.keep(order, lock.acquire_unless(&cancel)?))
-    }
-}
-
-/// The work of a scope: carries out orders until the lock is lost.
-fn body(own: &Own, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>, stays: bool) -> Result<(), Failure> {
-    let mut has_stopped = false;
-    loop {
-        if let Some(Err(lost)) = held.filter(|_| !has_stopped).map(Held::check) {
-            say(&json!({"event": "stopped", "scope": name}));
-            has_stopped = true;
-            if !stays {
-                return Err(lost.into());
-            }
-        }
-        let (order, done) = match orders.recv_timeout(Duration::from_millis(10)) {
-            Ok(orders) => orders,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        };
-        let what = order.text("do");
-        let outcome = match what.as_str() {
-            "again" => own.again(&order),
-            "acquire" => own.acquire(&order),
-            "spawn" => {
-                let ((sender, orders), own) = (channel(), own.clone());
-                locked(&PLAYER.workers).insert(order.text("worker"), sender);
-                thread::spawn(move || body(&own, None, "", &orders, false));
-                Ok(json!({}))
-            }
-            _ => Ok(json!({})),
-        };
-        let _ = done.send(outcome);
-        match what.as_str() {
-            "leave" => return Ok(()),
-            "fail" => return Err(of_work()),
-            _ => {}
-        }
     }
 }

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::{Ended, Hold, Part};
 use crate::reach::Reach;
+use crate::results::Bytes;
 
 /// A held lock, until it is released, dropped or lost. A grant has a second `Held` only if it was acquired again, with
 /// [`reentrant`](super::Lock::reentrant). Dropping it releases the lock in the background; if the runtime ends first,
@@ -47,11 +48,16 @@ impl Held {
     /// # Errors
     /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end, [`Misuse`](crate::Kind::Misuse) if its
     /// outermost [`run`](super::Lock::run) has released it.
-    pub async fn release(mut self) -> Result<(), Error> {
+    pub async fn release(self) -> Result<(), Error> {
+        self.release_with(None).await
+    }
+
+    /// The same, and passes a result on to all that wait for it.
+    pub(super) async fn release_with(mut self, result: Option<Bytes>) -> Result<(), Error> {
         let Some(ended) = self.end()? else { return Ok(()) };
         let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
         let reach = self.owner.engine.reach().clone();
-        to_the_end(reach, Box::pin(async move { owner.engine.release(&hold, ended).await })).await
+        to_the_end(reach, Box::pin(async move { owner.engine.release_with(&hold, ended, result).await })).await
     }
 
     /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.

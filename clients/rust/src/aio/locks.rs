@@ -12,6 +12,7 @@ use super::lock::Lock;
 use super::once::Once;
 use super::session::Session;
 use super::shared::{Asks, Ours, Theirs};
+use super::single_flight::SingleFlight;
 use crate::engine::Engine;
 use crate::held::{Owner, locks_methods};
 use crate::options::Options;
@@ -101,5 +102,5 @@ impl Locks {
         Self { owner: Arc::new(Owner { engine: Engine::new(Handle::current(), router, options) }) }
     }
 
-    locks_methods!(Lock, Leader, Once, Session);
+    locks_methods!(Lock, Leader, Once, SingleFlight, Session);
 }

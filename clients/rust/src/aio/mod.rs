@@ -7,6 +7,7 @@ mod locks;
 mod once;
 mod session;
 mod shared;
+mod single_flight;
 
 pub use held::Held;
 pub use leader::{Leader, Observer};
@@ -14,6 +15,7 @@ pub use lock::Lock;
 pub use locks::Locks;
 pub use once::{HeldOnce, Once};
 pub use session::Session;
+pub use single_flight::SingleFlight;
 
 /// Work that continues in the background when its caller is gone.
 type Work<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;

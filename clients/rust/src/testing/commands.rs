@@ -9,6 +9,7 @@ use super::memory::{Memory, Reply};
 
 /// What the package reads in the reply to HELLO.
 const HELLO: [(&str, i64); 1] = [("proto", 3)];
+const LONGEST_RESULT: usize = 65_536;
 
 impl Memory {
     /// Carries out a command. `from` is the connection on which it may block; `None`: the application's. Returns `None`
@@ -62,9 +63,16 @@ impl Memory {
                 Some(lease) => self.extend(keys, token, Duration::from_millis(lease), now),
                 None => return wrong(),
             },
-            ("RELEASE", Some(token)) if one == name => Ok(Value::Int(self.release(key, token, now))),
+            ("RELEASE", Some(token)) if one == name => match rest(options) {
+                [] => Ok(Value::Int(self.release(key, token, None, now))),
+                [option, result] if option == b"RESULT" && result.len() > LONGEST_RESULT => {
+                    Err(format!("ERR result is longer than {LONGEST_RESULT} bytes, the limit lock.result-max"))
+                }
+                [option, result] if option == b"RESULT" => Ok(Value::Int(self.release(key, token, Some(result), now))),
+                _ => return wrong(),
+            },
             ("RELEASE", Some(token)) => {
-                let released = keys.iter().filter(|key| self.release(key, token, now) != 0).count();
+                let released = keys.iter().filter(|key| self.release(key, token, None, now) != 0).count();
                 Ok(Value::Int(i64::try_from(released).unwrap_or(i64::MAX)))
             }
             ("CHECK", Some(token)) => Ok(Value::Int(self.check(key, token, now))),
@@ -87,6 +95,7 @@ fn request(keys: &[Vec<u8>], mut options: &[Vec<u8>]) -> Option<Request> {
             b"SHARED" => request.share(),
             b"SESSION" => request.is_session = true,
             b"DETAILS" => request.wants_details = true,
+            b"RESULT" => request.wants_result = true,
             _ => {
                 let (value, rest) = options.split_first()?;
                 options = rest;

@@ -101,7 +101,7 @@ impl Core {
         hold.lose("the test says so", true);
         self.change(|memory, now| {
             for key in hold.request.keys.iter() {
-                memory.release(key, hold.token, now);
+                memory.release(key, hold.token, None, now);
             }
         });
     }

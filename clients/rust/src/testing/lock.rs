@@ -27,6 +27,7 @@ pub(super) struct Request {
     pub(super) is_session: bool,
     pub(super) is_recovery: bool,
     pub(super) wants_details: bool,
+    pub(super) wants_result: bool,
 }
 
 impl Request {

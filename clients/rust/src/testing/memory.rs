@@ -30,6 +30,8 @@ pub(super) struct Memory {
     pub(super) arrivals: u64,
     /// IDs, and when they were cancelled.
     cancelled: HashMap<u64, Duration>,
+    /// The results that attempts get in place of the lock, and until when.
+    pub(super) results: HashMap<u64, (Vec<u8>, Duration)>,
     /// The error replies for keys.
     pub(super) refusals: BTreeMap<Vec<u8>, &'static str>,
     pub(super) connections: BTreeMap<ConnectionId, UnboundedSender<Reply>>,
@@ -53,6 +55,9 @@ impl Memory {
     pub(super) fn acquire(&mut self, from: Option<ConnectionId>, request: Request, now: Duration) -> Option<Reply> {
         if let Some(refusal) = self.refusal(&request.keys) {
             return Some(Err(refusal.into()));
+        }
+        if let Some(result) = self.result_of(&request, now) {
+            return Some(Ok(result));
         }
         if self.cancelled.get(&request.id).is_some_and(|at| now < at.saturating_add(PLACE)) {
             return Some(Ok(Value::Nil));
@@ -125,11 +130,16 @@ impl Memory {
         Ok(Value::Int(1))
     }
 
-    /// Replies for one key: 1, or -1 if the lease had expired, or 0 if others have the lock.
-    pub(super) fn release(&mut self, key: &[u8], token: i64, now: Duration) -> i64 {
+    /// Replies for one key: 1, or -1 if the lease had expired, or 0 if others have the lock. A result goes to all that
+    /// wait for one.
+    pub(super) fn release(&mut self, key: &[u8], token: i64, result: Option<&[u8]>, now: Duration) -> i64 {
         let Some(grant) = self.lock(key, now).take(token) else { return 0 };
+        let is_in_time = now < grant.until;
+        if let Some(result) = result.filter(|_| is_in_time) {
+            self.pass_on(key, result, now);
+        }
         self.serve(key, now);
-        if now < grant.until { 1 } else { -1 }
+        if is_in_time { 1 } else { -1 }
     }
 
     pub(super) fn check(&mut self, key: &[u8], token: i64, now: Duration) -> i64 {

@@ -10,6 +10,7 @@ use super::runtime::block_on;
 use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::{Ended, Hold, Part};
+use crate::results::Bytes;
 
 /// A held lock, until it is released, dropped or lost. A grant has a second `Held` only if it was acquired again, with
 /// [`reentrant`](super::Lock::reentrant). Dropping it releases the lock, as [`Held::release`] does, but does not report
@@ -56,11 +57,16 @@ impl Held {
     /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end, [`Misuse`](crate::Kind::Misuse) if its
     /// outermost [`run`](super::Lock::run) has released it.
     pub fn release(mut self) -> Result<(), Error> {
-        self.end()?.map_or(Ok(()), |ended| self.release_now(ended))
+        self.end()?.map_or(Ok(()), |ended| self.release_now(ended, None))
     }
 
-    fn release_now(&self, ended: Ended) -> Result<(), Error> {
-        block_on(self.owner.engine.reach(), self.owner.engine.release(&self.hold, ended))
+    /// Releases the lock, and passes a result on to all that wait for it.
+    pub(super) fn release_with(mut self, result: Bytes) -> Result<(), Error> {
+        self.end()?.map_or(Ok(()), |ended| self.release_now(ended, Some(result)))
+    }
+
+    fn release_now(&self, ended: Ended, result: Option<Bytes>) -> Result<(), Error> {
+        block_on(self.owner.engine.reach(), self.owner.engine.release_with(&self.hold, ended, result))
     }
 
     /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
@@ -94,7 +100,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Ok(Some(ended)) = self.end()
-            && let Err(error) = self.release_now(ended)
+            && let Err(error) = self.release_now(ended, None)
         {
             log::debug!("serverlock: {error}");
         }

@@ -13,6 +13,7 @@ use super::pipeline::Pipeline;
 use super::pool::Connections;
 use super::runtime;
 use super::session::Session;
+use super::single_flight::SingleFlight;
 use crate::engine::Engine;
 use crate::held::{Owner, locks_methods};
 use crate::options::Options;
@@ -99,5 +100,5 @@ impl Locks {
         Self { owner: Arc::new(Owner { engine: Engine::new(handle, router, options) }) }
     }
 
-    locks_methods!(Lock, Leader, Once, Session);
+    locks_methods!(Lock, Leader, Once, SingleFlight, Session);
 }

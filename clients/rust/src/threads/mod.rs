@@ -10,6 +10,7 @@ mod pipeline;
 mod pool;
 mod runtime;
 mod session;
+mod single_flight;
 
 pub use held::Held;
 pub use leader::{Leader, Observer};
@@ -18,3 +19,4 @@ pub use locks::Locks;
 pub use once::{HeldOnce, Once};
 pub use pool::Connections;
 pub use session::Session;
+pub use single_flight::SingleFlight;

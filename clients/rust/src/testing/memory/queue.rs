@@ -151,6 +151,25 @@ impl Memory {
         self.waiters.remove(&arrival);
     }
 
+    /// Gives a result to all in the queue that want one. They leave it.
+    pub(in crate::testing) fn pass_on(&mut self, key: &[u8], result: &[u8], now: Duration) {
+        let wants = self.waiters.iter().filter(|(_, it)| it.at == key && it.request.wants_result);
+        for arrival in wants.map(|(arrival, _)| *arrival).collect::<Vec<_>>() {
+            self.answer(arrival, "result", Ok(as_reply(result)));
+            // An attempt that does not block asks for it.
+            if let Some(waiter) = self.waiters.remove(&arrival).filter(|it| it.blocks().is_none()) {
+                self.results.insert(waiter.request.id, (result.to_vec(), now.saturating_add(CLAIM)));
+            }
+        }
+    }
+
+    /// The reply with the result that an attempt was given, as often as it asks in time.
+    pub(in crate::testing) fn result_of(&mut self, request: &Request, now: Duration) -> Option<Value> {
+        self.results.retain(|_, (_, until)| now < *until);
+        let (result, _) = self.results.get(&request.id).filter(|_| request.wants_result)?;
+        Some(as_reply(result))
+    }
+
     /// Ends a wait: with a reply, or with a message.
     pub(in crate::testing) fn answer(&self, arrival: u64, message: &str, reply: Reply) {
         let Some(waiter) = self.waiters.get(&arrival).filter(|it| it.is_waiting()) else { return };
@@ -203,6 +222,10 @@ impl Memory {
     }
 }
 
+fn as_reply(result: &[u8]) -> Value {
+    Value::Array(vec![Value::BulkString(result.to_vec())])
+}
+
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects)] // of times
 mod tests {
@@ -245,6 +268,42 @@ mod tests {
         assert_eq!(memory.waiting(b"a"), 1);
         memory.act(START + Duration::from_secs(31));
         assert_eq!(memory.waiting(b"a"), 0);
+    }
+
+    #[test]
+    fn a_result_goes_to_all_that_want_one_and_the_next_of_the_others_gets_the_lock() {
+        let mut memory = Memory::default();
+        let Value::Int(token) = ask(&mut memory, "LOCK.ACQUIRE a PX 30000 WAIT 60000 ID 1 RESULT", START) else {
+            panic!()
+        };
+        let with_result = |id: u64| format!("LOCK.ACQUIRE a PX 30000 WAIT 60000 ID {id} NOTIFY c RESULT");
+        for (id, words) in [(2, with_result(2)), (4, with_result(4))] {
+            assert_eq!(ask(&mut memory, &words, START), Value::SimpleString("WAITING".into()), "{id}");
+            assert!(waits(&mut memory, "a", id + 1));
+        }
+        let (long, short) = ("x".repeat(65_537), "x".repeat(65_536));
+        let too_long = ["LOCK.RELEASE", "a", &token.to_string(), "RESULT", &long].map(|word| word.as_bytes().to_vec());
+        let error = memory.command(None, &too_long, START).unwrap().unwrap_err();
+        assert!(error.starts_with("ERR result is longer"), "{error}");
+        assert_eq!(ask(&mut memory, &format!("LOCK.RELEASE a {token} RESULT {short}"), START), Value::Int(1));
+        for id in [2, 4, 4] {
+            assert_eq!(ask(&mut memory, &with_result(id), START), as_reply(short.as_bytes()), "as often as it asks");
+        }
+        assert_eq!(memory.waits_as(3), None, "it has the lock");
+        assert!(memory.waits_as(5).is_some());
+        let late = ask(&mut memory, &with_result(2), START + CLAIM);
+        assert_eq!(late, Value::SimpleString("WAITING".into()), "a new attempt");
+    }
+
+    #[test]
+    fn a_result_after_the_end_of_the_lease_goes_to_nobody() {
+        let mut memory = Memory::default();
+        let Value::Int(token) = ask(&mut memory, "LOCK.ACQUIRE a PX 30000 ID 1", START) else { panic!() };
+        let end = START + Duration::from_secs(31);
+        assert_eq!(ask(&mut memory, "LOCK.ACQUIRE a PX 30000 WAIT 60000 ID 2 RESULT", START), Value::Nil);
+        assert_eq!(ask(&mut memory, &format!("LOCK.RELEASE a {token} RESULT x"), end), Value::Int(-1));
+        let next = ask(&mut memory, "LOCK.ACQUIRE a PX 30000 WAIT 60000 ID 2 RESULT", end);
+        assert!(matches!(next, Value::Int(next) if next > token), "{next:?}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-"""A relay between client and server that loses replies, swallows everything, delays, strands or cuts connections.
+"""A relay between client and server that loses replies, withholds commands, swallows everything, delays, strands or cuts
+connections.
 
 Replies are identified by their command: `lose("LOCK.RELEASE")` lets the server run it, and withholds the reply.
 """
@@ -18,6 +19,7 @@ class Relay:
         self._mutex = threading.Lock()
         self._pairs = []
         self._lose, self._is_black, self._is_down = None, False, False
+        self._withheld = None
         self._stranded, self._has_ended = set(), False
         self.accepted = 0
         self.asked = 0  # how many times a client sent something
@@ -31,8 +33,7 @@ class Relay:
     def lose(self, command, times=1, close=True):
         """Loses the next replies to this command: the connection is closed instead, or stays silent."""
         with self._mutex:
-            # Looks for a whole word, because keys may contain a command's name.
-            self._lose = [b"\r\n%b\r\n" % command.encode(), times, close]
+            self._lose = [_word(command), times, close]
 
     def black_hole(self, on=True):
         """Swallows everything in both directions, and keeps the connections open."""
@@ -43,9 +44,15 @@ class Relay:
         with self._mutex:
             self._stranded.update(self._pairs)
 
+    def withhold(self, command):
+        """Makes each connection half open when it sends this command, which does not reach the server."""
+        with self._mutex:
+            self._withheld = _word(command)
+
     def heal(self):
         """Makes the half-open connections deliver everything that they swallowed."""
         with self._mutex:
+            self._withheld = None
             self._stranded.clear()
 
     def down(self, on=True):
@@ -98,6 +105,8 @@ class Relay:
     def _pump(self, pair, source, target, asks, silent):
         try:
             while data := source.recv(65536):
+                if asks:
+                    self._strand_if_withheld(pair, data)
                 while (self._is_black or pair in self._stranded) and not self._has_ended:
                     time.sleep(0.01)
                 if asks:
@@ -120,6 +129,11 @@ class Relay:
         for end in pair:
             _close(end)
 
+    def _strand_if_withheld(self, pair, data):
+        with self._mutex:
+            if self._withheld and self._withheld in data.upper():
+                self._stranded.add(pair)
+
     def _look(self, data, silent):
         with self._mutex:
             if self._lose and self._lose[0] in data.upper():  # libraries write some commands in lower case
@@ -128,6 +142,11 @@ class Relay:
                 self._lose[1] -= 1
                 if not self._lose[1]:
                     self._lose = None
+
+
+def _word(command):
+    """The whole word, because keys may contain a command's name."""
+    return b"\r\n%b\r\n" % command.encode()
 
 
 def _close(end):

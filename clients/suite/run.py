@@ -2,6 +2,7 @@
 
     python3 clients/suite/run.py python
     python3 clients/suite/run.py python --only fork --client redis-py
+    python3 clients/suite/run.py python --in-turn    each scenario with one of the client libraries: half the time
 
 The exit status is not zero if a scenario failed. All failures are printed again at the end, with the drivers' and
 servers' logs.
@@ -18,6 +19,7 @@ import signal
 import sys
 import time
 import traceback
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -41,6 +43,7 @@ def main():
     parser.add_argument("language", choices=LANGUAGES)
     parser.add_argument("--client", action="append", help="run only this client library")
     parser.add_argument("--all", action="store_true", help="also run the client libraries that only run at night")
+    parser.add_argument("--in-turn", action="store_true", help="run each scenario with one client library, in turn")
     parser.add_argument("--only", default="", help="run only scenarios with this in their name or file")
     parser.add_argument("--at-once", type=int, help=f"scenarios to run at once: {AT_ONCE}, fewer on a slow machine")
     parser.add_argument("--bounds", action="store_true", help="run only scenarios whose leases must be renewed in time")
@@ -66,7 +69,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # The longest start first, because otherwise they would run alone at the end.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
-    jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
+    jobs = [job for _ in range(args.times) for job in _jobs(chosen, clients, args.in_turn)]
     slowness = _slowness(language, clients[0])
     # Fewer run at once on a slow machine, because each driver takes a share of it.
     at_once = args.at_once or max(2, round(AT_ONCE / slowness))
@@ -74,10 +77,10 @@ def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        played = {pool.submit(_play, play, client, language, slowness): (play, client) for play, client in jobs}
+        played = {pool.submit(_play_with_one, play, some, language, slowness): play for play, some in jobs}
         for done in concurrent.futures.as_completed(played):
-            play, client = played[done]
-            verdict, seconds, why = done.result()
+            play = played[done]
+            client, verdict, seconds, why = done.result()
             counts[verdict] += 1
             line = f"{verdict:7} {client:18} {_name(play):60} {seconds:5.1f} s"
             print(line if verdict == "passed" else f"{line}  {why.rpartition(chr(10))[2]}", flush=True)
@@ -106,6 +109,24 @@ def _slowness(language, client):
         return min(MOST, max(1.0, sorted(late)[-2] / LATE, sorted(took)[-2] / SLOW))
     finally:
         stage.end()
+
+
+def _jobs(chosen, clients, in_turn):
+    """Scenarios, each with the client libraries of which one has to play it."""
+    if not in_turn:
+        return [(play, [client]) for play in chosen for client in clients]
+    # By name, so that a library keeps its scenarios whatever is chosen.
+    turns = [zlib.crc32(_name(play).encode()) % len(clients) for play in chosen]
+    return [(play, clients[turn:] + clients[:turn]) for play, turn in zip(chosen, turns)]
+
+
+def _play_with_one(play, clients, language, slowness):
+    """With the first library that can play it."""
+    for client in clients:
+        verdict, seconds, why = _play(play, client, language, slowness)
+        if verdict != "skipped":
+            break
+    return client, verdict, seconds, why
 
 
 def _play(play, client, language, slowness):

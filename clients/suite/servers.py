@@ -181,12 +181,14 @@ class Sentinels:
 
 
 class Cluster:
-    """Three masters without replicas."""
+    """Masters without replicas."""
 
-    def __init__(self, start):
-        self.nodes = [start("--cluster-enabled", "yes", "--cluster-node-timeout", "3000", cluster=True) for _ in "abc"]
+    def __init__(self, start, count=3):
+        self.nodes = [
+            start("--cluster-enabled", "yes", "--cluster-node-timeout", "3000", cluster=True) for _ in range(count)
+        ]
         conns = [node.connect() for node in self.nodes]
-        step = 16384 // 3 + 1
+        step = 16384 // count + 1
         for number, conn in enumerate(conns):
             conn.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             first, last = number * step, min(16383, (number + 1) * step - 1)
@@ -195,7 +197,7 @@ class Cluster:
             conns[0].call("CLUSTER", "MEET", "127.0.0.1", node.port)
         for conn in conns:
             until("the cluster is up", lambda conn=conn: "cluster_state:ok" in conn.call("CLUSTER", "INFO")
-                  and conn.call("CLUSTER", "NODES").count("connected") >= 3)
+                  and conn.call("CLUSTER", "NODES").count(" connected") == count)
             until("all slots are known", lambda conn=conn: sum(s[1] - s[0] + 1 for s in conn.call("CLUSTER", "SLOTS")) == 16384)
         for conn in conns:
             conn.close()

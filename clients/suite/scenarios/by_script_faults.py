@@ -1,6 +1,7 @@
 """The queue on a server without the module: lost connections and replies, missing permissions, a cluster, and a module
 that comes and goes (W14)."""
 
+import re
 import time
 
 from resp import queue_of
@@ -184,7 +185,7 @@ def without_the_right_to_subscribe_attempts_poll_and_notify_others(stage):
         driver = stage.opened({**server.at, "user": "app", "password": "secret"})
         theirs = take(conn, "report")
         holds = {name: begin(driver, "report", name) for name in "ab"}
-        polls_alone(conn, "report")
+        polls_alone(stage.connect(server), conn, "report")
         assert not any(hold.is_answered for hold in holds.values())
         # An attempt with the queue as its second key would wait until this one's time to claim has passed.
         stage.connect(server).call("SUBSCRIBE", "stays")
@@ -228,7 +229,7 @@ def attempts_that_lose_the_right_to_subscribe_leave_the_queue_and_poll(stage):
             waits(conn, "report", len(holds) if "background" in driver.ready["can"] else 1)
         conn.call("ACL", "SETUSER", "app", right)
         conn.call("CLIENT", "KILL", "TYPE", "pubsub")
-        polls_alone(conn, "report")
+        polls_alone(stage.connect(server), conn, "report")
         assert not any(hold.is_answered for hold in holds.values())
         give(conn, "report", theirs)
         until("one gets it", lambda: any(hold.is_answered for hold in holds.values()))
@@ -237,10 +238,14 @@ def attempts_that_lose_the_right_to_subscribe_leave_the_queue_and_poll(stage):
         driver.end()
 
 
-def polls_alone(conn, key):
-    """Waits until the attempts keep asking, and none has a place in the queue."""
-    asked = calls(conn, "evalsha")
-    until("they poll", lambda: calls(conn, "evalsha") > asked + 10)
+def polls_alone(monitor, conn, key):
+    """Waits until the attempts keep asking with the lock alone, and none has a place in the queue."""
+    monitor.timeout(PATIENCE)
+    monitor.call("MONITOR")
+    asked = 0
+    while asked < 10:
+        asked += bool(re.search(r'"evalsha" "\w+" "1" ', monitor.read().lower()))
+    monitor.close()
     until("no place is left", lambda: conn.call("EXISTS", queue_of(key)) == 0)
 
 

@@ -2,9 +2,11 @@
 
 import time
 
+from resp import queue_of
+from scenarios.by_script import begin, give, nothing_is_left, released, take
 from scenarios.holding import fails
 from servers import MODULE
-from stage import LONG_WAIT, PATIENCE, is_free, scenario, until, waits
+from stage import LONG_WAIT, PATIENCE, calls, is_free, scenario, until, waits
 
 
 @scenario(rules="W10")
@@ -138,3 +140,23 @@ def an_attempt_with_the_script_moves_over_when_the_module_is_loaded(stage):
     assert driver.do("verify", hold="h")["left_ms"] > 0
     assert driver.do("release", hold="h")["held"] is True
     assert late.read() > token, "a newer waiter overtook it"
+
+
+@scenario("queue", rules="W6 W14 Q2")
+def an_attempt_joins_the_queue_once_it_is_subscribed(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    theirs = take(conn, "report")
+    driver = stage.opened(relay)
+    relay.withhold("SUBSCRIBE")
+    hold = begin(driver, "report", "h")
+    until("it asks again and again", lambda: calls(conn, "evalsha") >= 3)
+    # A release would find no subscriber, and pass over an attempt that is in the queue already.
+    assert conn.call("EXISTS", queue_of("report")) == 0
+    relay.heal()
+    waits(conn, "report")
+    give(conn, "report", theirs)
+    hold.get()
+    released(driver, "h")
+    assert nothing_is_left(conn, "report")

@@ -77,15 +77,20 @@ class Pod:
         for there, here in places.items():
             words = [word.replace(there, here) for word in words]
         if self.own_lock:
-            words = [f"report-of-{self.folder.name}" if word == "report" else word for word in words]
+            words = [
+                f"{word}-of-{self.folder.name}" if word in ("report", "report-prepare") else word for word in words
+            ]
         return words
 
-    def start(self, name):
+    def start(self, name, *more):
+        """more: further lines of the container's own shell script."""
         container = self.containers[name]
+        words = container["command"] + container.get("args", [])
+        words[-1] = "\n".join((words[-1], *more))
         with (self.folder / name).open("a") as output:
             self.processes.append(
                 subprocess.Popen(
-                    self.translated(container["command"] + container.get("args", [])),
+                    self.translated(words),
                     env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -201,6 +206,29 @@ class LeaderTest(unittest.TestCase):
         tokens = [int(pod.said("prepare").removeprefix("preparing, token ")) for pod in pods]
         self.assertEqual(len(set(tokens)), 2)
         self.assertEqual(self.server.state("report-prepare"), "free")
+
+    def preparing(self, **options):
+        """Two pods that prepare until a file appears; the first one has begun."""
+        pods = [self.pod(name, **options) for name in ("one", "two")]
+        for pod in pods:
+            pod.preparing = pod.start("prepare", 'until [ -e "$POD/go" ]; do sleep 0.1; done')
+            eventually("the first one prepares", lambda: pods[0].said("prepare"))
+        return pods
+
+    def test_another_pod_prepares_after_one_was_killed(self):
+        one, two = self.preparing()
+        self.assertEqual(two.said("prepare"), "")
+        one.kill()
+        # Within the lease and the margin: 31 s.
+        eventually("the other one prepares", lambda: two.said("prepare"))
+        (two.folder / "go").touch()
+        self.assertEqual(two.preparing.wait(DEADLINE), 0)
+        self.assertEqual(self.server.state("report-prepare"), "free")
+
+    def test_with_a_lock_each_both_prepare(self):
+        one, two = self.preparing(own_lock=True)
+        eventually("both prepare", lambda: two.said("prepare"))
+        self.assertIsNone(one.preparing.poll())
 
 
 if __name__ == "__main__":

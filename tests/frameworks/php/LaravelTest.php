@@ -71,6 +71,18 @@ final class LaravelTest extends FrameworkTestCase
         self::assertCount(4, $this->log(), 'it runs again in the next minute');
     }
 
+    public function testTheNextMinuteOfAKilledSchedulerRunsElsewhere(): void
+    {
+        $first = $this->scheduler('one-server');
+        $this->logBecomes(['report begins']);
+        $first->kill();
+        $this->ends($this->scheduler('one-server'));
+        self::assertSame(['report begins'], $this->log(), 'its minute does not run again');
+        $this->end('report');
+        $this->ends($this->scheduler('one-server', minute: '10:01'));
+        self::assertSame(['report begins', 'report begins', 'report ends'], $this->log());
+    }
+
     public function testWithoutACommonLockEachServerRunsIt(): void
     {
         $schedulers = [$this->scheduler('one-server', 'array'), $this->scheduler('one-server', 'array')];

@@ -41,7 +41,11 @@ async def async_tick(number=0, held=None):
     tick(number, held)
 
 
-def add_to(scheduler, locks, tick):
+async def async_work(held=None):
+    await asyncio.to_thread(work, held)
+
+
+def add_to(scheduler, locks, tick, work):
     if sys.argv[2] == "tick":
         scheduler.add_job(job_of(locks, PERIOD, tick), "cron", second=f"*/{PERIOD}", args=(7,))
     else:
@@ -51,7 +55,7 @@ def add_to(scheduler, locks, tick):
 async def run_async():
     async with aio.Locks(redis.asyncio.Redis(port=PORT)) as locks:
         scheduler = AsyncIOScheduler()
-        add_to(scheduler, locks, async_tick)
+        add_to(scheduler, locks, async_tick, async_work)
         scheduler.start()
         client.rpush("events", f"{NAME} starts")
         await asyncio.Event().wait()
@@ -61,6 +65,6 @@ if sys.argv[1] == "async":
     asyncio.run(run_async())
 else:
     scheduler = BlockingScheduler()
-    add_to(scheduler, Locks(redis.Redis(port=PORT)), tick)
+    add_to(scheduler, Locks(redis.Redis(port=PORT)), tick, work)
     client.rpush("events", f"{NAME} starts")
     scheduler.start()

@@ -110,6 +110,11 @@ class Framed(unittest.TestCase):
         """How many wait for this lock."""
         return self.info(key)["waiters"]
 
+    def asked(self):
+        """How many attempts there were."""
+        stats = {name.lower(): found for name, found in self.redis.info("commandstats").items()}
+        return stats.get("cmdstat_lock.acquire", {"calls": 0})["calls"]
+
     def events(self):
         """What the programs have reported, in order."""
         return self.redis.lrange("events", 0, -1)

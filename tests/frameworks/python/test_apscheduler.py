@@ -40,8 +40,14 @@ class Schedulers(Framed):
         self.until("all have run", lambda: 3 in self.ticks().values())
 
     def test_another_one_runs_the_tick_of_a_killed_one(self):
+        self.check_killed("blocking")
+
+    def test_another_one_runs_the_coroutine_of_a_killed_one(self):
+        self.check_killed("async")
+
+    def check_killed(self, kind):
         self.far_from_midday()
-        programs = self.three("blocking", "work")
+        programs = self.three(kind, "work")
         self.until("one runs it", lambda: self.begun())
         self.until("the others have been refused", lambda: self.asked() > 5)
         self.assertEqual(len(self.begun()), 1)
@@ -52,11 +58,6 @@ class Schedulers(Framed):
         self.redis.rpush("go", "go")
         self.until("it ends", lambda: [it for it in self.events() if it.endswith("ends")])
         self.assertEqual(len(self.begun()), 2)
-
-    def asked(self):
-        """How many attempts there were."""
-        stats = {name.lower(): found for name, found in self.redis.info("commandstats").items()}
-        return stats["cmdstat_lock.acquire"]["calls"]
 
     def begun(self):
         return [event for event in self.events() if event.endswith("begins")]

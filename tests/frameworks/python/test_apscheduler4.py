@@ -1,4 +1,7 @@
-"""serverlock.apscheduler with the schedulers of APScheduler 4, an alpha. They share no data store here."""
+"""serverlock.apscheduler with the schedulers of APScheduler 4, an alpha, one of them killed.
+
+They share no data store here.
+"""
 
 import asyncio
 import unittest
@@ -53,6 +56,19 @@ class Schedulers(Framed):
 
     def test_without_the_lock_both_run_it(self):
         self.assertGreaterEqual(self.calls(is_locked=False), 4)
+
+    def test_another_one_runs_the_tick_of_a_killed_one(self):
+        self.far_from_midday()
+        first = self.start("apscheduler4_app.py", SERVERLOCK_TESTS_NAME="first")
+        self.until("it runs", lambda: self.events() == ["first begins"])
+        self.start("apscheduler4_app.py", SERVERLOCK_TESTS_NAME="second")
+        self.until("the other one is refused", lambda: self.asked() > 1)
+        self.assertEqual(self.events(), ["first begins"])
+        first.kill()
+        # Within the lease, the margin and the second between two calls: 12 s.
+        self.until("the other one runs it", lambda: self.events()[1:] == ["second begins"])
+        self.redis.rpush("go", "go")
+        self.until("it ends", lambda: self.events()[2:] == ["second ends"])
 
 
 if __name__ == "__main__":

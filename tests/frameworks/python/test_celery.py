@@ -89,6 +89,7 @@ class Tasks(Celery):
         self.call_in(1, "LPUSH", "celery", message)
         worker = self.worker("w")
         self.until("the copy is dropped", lambda: "is dropped: another one is running" in worker.said())
+        self.until("the first runs", self.begun)
         self.assertEqual(len(self.begun()), 1)
         self.go()
         self.until("it ends", lambda: len(self.ended()) == 1)
@@ -346,6 +347,16 @@ class Steps(Framed):
 
     def test_without_the_lock_the_next_beat_sends_it_again(self):
         self.assertEqual(self.hand_over(base=None), ["hourly"])
+
+    def test_a_beat_whose_exit_is_dropped_ends(self):
+        # Celery's signal handler closes the beat and raises SystemExit, which Python drops within a __del__.
+        first, second = self.made(), self.made()
+        first.send_task = lambda *args, **options: first.close()
+        for _ in range(2):
+            with self.assertRaises(SystemExit):
+                first.tick()
+        second.tick()
+        self.assertTrue(second._held.is_held)
 
     def test_a_beat_that_lost_the_lock_sends_nothing(self):
         first, second = self.made(), self.made()

@@ -12,6 +12,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": f"redis://127.0.0.1:{PORT}/0",
         "KEY_PREFIX": "shop",
-        "OPTIONS": {"SOCKET_TIMEOUT": None},
+        # Django-redis ignores a SOCKET_TIMEOUT of None, and redis-py waits for 5 seconds at most.
+        "OPTIONS": {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}},
     }
 }

@@ -8,6 +8,7 @@ import java.util.Optional;
 import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.spring.annotation.EnableSchedulerLock;
 import net.javacrumbs.shedlock.spring.annotation.SchedulerLock;
+import org.springframework.beans.factory.annotation.Value;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.actuate.health.HealthEndpoint;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
@@ -19,6 +20,7 @@ import org.springframework.data.redis.core.StringRedisTemplate;
 import org.springframework.integration.leader.Context;
 import org.springframework.integration.leader.DefaultCandidate;
 import org.springframework.integration.support.leader.LockRegistryLeaderInitiator;
+import org.springframework.integration.support.locks.DefaultLockRegistry;
 import org.springframework.integration.support.locks.LockRegistry;
 import org.springframework.scheduling.annotation.EnableScheduling;
 import org.springframework.scheduling.annotation.Scheduled;
@@ -36,10 +38,12 @@ public class Application {
 
     private final StringRedisTemplate redis;
     private final Locks locks;
+    private final boolean isUnlocked;
 
-    Application(StringRedisTemplate redis, Locks locks) {
+    Application(StringRedisTemplate redis, Locks locks, @Value("${app.unlocked:false}") boolean isUnlocked) {
         this.redis = redis;
         this.locks = locks;
+        this.isUnlocked = isUnlocked;
     }
 
     public static void main(String[] args) {
@@ -71,6 +75,10 @@ public class Application {
 
     @Scheduled(fixedDelay = 5)
     void renewed() throws InterruptedException {
+        if (isUnlocked) {
+            work("renewed");
+            return;
+        }
         try {
             locks.lock("renewed-lock", Duration.ofSeconds(10))
                     .waiting(Duration.ofSeconds(1))
@@ -106,10 +114,16 @@ public class Application {
         return initiator;
     }
 
-    /** Shows what the tasks do without locks. */
+    /** Shows what the tasks do without common locks. */
     @Bean
     @ConditionalOnBooleanProperty("app.unlocked")
     LockProvider everybody() {
         return configuration -> Optional.of(() -> {});
+    }
+
+    @Bean
+    @ConditionalOnBooleanProperty("app.unlocked")
+    LockRegistry inEachProcess() {
+        return new DefaultLockRegistry();
     }
 }

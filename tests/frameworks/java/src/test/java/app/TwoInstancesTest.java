@@ -176,11 +176,13 @@ class TwoInstancesTest {
     }
 
     @Test
-    void withoutLocksTwoInstancesRunATaskAtOnce() throws Exception {
+    void withoutLocksTwoInstancesRunEachTaskAtOnce() throws Exception {
         start("--app.unlocked=true");
         start("--app.unlocked=true");
         ready(2);
-        until("both run it at once", () -> overlaps("shed") > 0);
+        for (String list : List.of("shed", "renewed", "leader")) {
+            until("both run it at once: " + list, () -> overlaps(list) > 0);
+        }
     }
 
     @Test

@@ -1,7 +1,8 @@
-//! Draws the plots of the README from the newest raw runs: `benches/plots/*.svg`.
+//! Draws the plots of benches/README.md and docs/COMPARED.md from the newest raw runs: `benches/plots/*.svg`.
 //!
-//! Bars: what a pair costs, on each server. Lines, on one server, both axes logarithmic: latency and server CPU of a
-//! hand-off against the number of clients that want the lock. Nothing is measured here.
+//! Bars: what a pair costs, on each server; one hot lock beside other systems. Lines, on one server, both axes
+//! logarithmic: latency and server CPU of a hand-off against the number of clients that want the lock. Nothing is
+//! measured here.
 
 use crate::bounds::list::{OURS, PAIR};
 use crate::measure::runs::{cpu_us, number, servers, Row, Run};
@@ -16,6 +17,8 @@ use std::path::PathBuf;
 
 const SERVER: &str = "redis-7.0.15";
 const SIZE: (u32, u32) = (760, 420);
+/// The width of the labels of bars.
+const LABELS: u32 = 250;
 const FONT: &str = "sans-serif";
 
 fn folder() -> PathBuf {
@@ -60,19 +63,19 @@ fn pairs() -> Vec<Bar> {
     bars
 }
 
-fn pair_bars() -> Result<()> {
-    let bars = pairs();
+/// Bars from the bottom to the top; those of `ours` have another color.
+fn bars(file: &str, caption: &str, x: &str, bars: &[Bar], digits: usize, ours: impl Fn(&str) -> bool) -> Result<()> {
     let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
-    let path = folder().join("pair.svg");
+    let path = folder().join(file);
     let count = i32::try_from(bars.len())?;
     let size = (SIZE.0, 90 + 19 * u32::try_from(bars.len())?);
     let area = SVGBackend::new(&path, size).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption("Acquire and release: server CPU, µs", (FONT, 18))
+        .caption(caption, (FONT, 18))
         .margin(14)
         .x_label_area_size(36)
-        .y_label_area_size(180)
+        .y_label_area_size(LABELS)
         .build_cartesian_2d(0.0..most * 1.1, (0..count - 1).into_segmented())?;
     let name_of = |at: &SegmentValue<i32>| match at {
         SegmentValue::CenterOf(at) => {
@@ -87,22 +90,53 @@ fn pair_bars() -> Result<()> {
         .y_labels(bars.len())
         .y_label_formatter(&name_of)
         .label_style((FONT, 13))
-        .x_desc("the newest run in benches/runs for each server")
+        .x_desc(x)
         .draw()?;
-    let valued = || (0..count).zip(&bars).filter_map(|(at, bar)| Some((at, bar, bar.value?)));
+    let valued = || (0..count).zip(bars).filter_map(|(at, bar)| Some((at, bar, bar.value?)));
     chart.draw_series(valued().map(|(at, bar, value)| {
-        let color = if bar.label == OURS { RED.mix(0.8) } else { BLUE.mix(0.4) };
+        let color = if ours(&bar.label) { RED.mix(0.8) } else { BLUE.mix(0.4) };
         let ends = [(0.0, SegmentValue::Exact(at)), (value, SegmentValue::Exact(at + 1))];
         let mut bar = Rectangle::new(ends, color.filled());
         bar.set_margin(3, 3, 0, 0);
         bar
     }))?;
     chart.draw_series(valued().map(|(at, _, value)| {
-        let text = format!(" {value:.2}");
+        let text = format!(" {value:.digits$}");
         let anchored = (FONT, 13).into_font().into_text_style(&area).pos(Pos::new(HPos::Left, VPos::Center));
         Text::new(text, (value, SegmentValue::CenterOf(at)), anchored)
     }))?;
     area.present()?;
+    Ok(())
+}
+
+fn pair_bars() -> Result<()> {
+    let x = "the newest run in benches/runs for each server";
+    bars("pair.svg", "Acquire and release: server CPU, µs", x, &pairs(), 2, |label| label == OURS)
+}
+
+/// The newest comparison with other systems that measured one lock for 64 clients.
+fn peer_bars() -> Result<()> {
+    let is_hot = |row: &Row| row["part"] == "hot" && row["clients"] == "64";
+    let run = Run::newest("peers", "", is_hot).context("no run of peers")?;
+    let plots = [
+        ("peers-hand-offs.svg", "64 clients, one lock: hand-offs/s", "per_second"),
+        ("peers-p99.svg", "64 clients, one lock: 99% wait no longer than, ms", "p99_ms"),
+        ("peers-cpu.svg", "64 clients, one lock: server CPU of a hand-off, µs", "server_us"),
+    ];
+    for (file, caption, measure) in plots {
+        let found = medians(&run.rows, |row| is_hot(row) && row["measure"] == measure, |row| number(row, "value"));
+        // Zero: it has no server. A lock in one process is the limit, and would hide the others.
+        let mut found: Vec<Bar> = found
+            .into_iter()
+            .map(|(label, points)| Bar { label, value: points.first().map(|point| point.1) })
+            .filter(|bar| bar.value.is_some_and(|value| value > 0.0) && !bar.label.contains("one process"))
+            .collect();
+        found.sort_by(|a, b| b.value.partial_cmp(&a.value).unwrap());
+        if measure == "per_second" {
+            found.reverse();
+        }
+        bars(file, caption, &run.name, &found, 0, |label| label.starts_with(OURS))?;
+    }
     Ok(())
 }
 
@@ -162,6 +196,7 @@ pub fn draw(call: &Call) {
     }
     std::fs::create_dir_all(folder()).unwrap();
     pair_bars().unwrap();
+    peer_bars().unwrap();
     hand_off_lines().unwrap();
     println!("plots: {}", folder().display());
 }

@@ -21,12 +21,10 @@ more reliable than elapsed time. Contenders take turns in each round. Every roun
 """
 
 import argparse
-import csv
-import datetime
+import contextlib
 import itertools
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -35,8 +33,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "clients/suite"))
+sys.path[:0] = [str(ROOT / "clients/suite"), str(ROOT / "benches")]
 
+import raw  # noqa: E402
 from relay import Relay  # noqa: E402
 from resp import Connection  # noqa: E402
 from servers import Server, until  # noqa: E402
@@ -351,37 +350,6 @@ def trips(rows, language, server, settings):
     relay.end()
 
 
-def facts(server, settings):
-    said = Connection(server.port).call("INFO", "server").splitlines()
-    info = dict(line.split(":", 1) for line in said if ":" in line)
-    name = "valkey" if "valkey_version" in info else "redis"
-    with open("/proc/cpuinfo", encoding="utf-8") as cpus:
-        cpu = next((line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")), "unknown")
-    module = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT)
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return now, {
-        "date": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        "server": f"{name}-{info[f'{name}_version']}",
-        "module": module.stdout.strip(),
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "command": " ".join(["python3", "benches/clients/run.py", *sys.argv[1:]]),
-        "load before": f"{os.getloadavg()[0]:.2f}",
-        "rounds": settings.rounds,
-    }
-
-
-def keep(rows, now, found):
-    file = ROOT / f"benches/runs/{now:%Y-%m-%dT%H%M%SZ}-clients-{found['server']}.csv"
-    with open(file, "w", encoding="utf-8", newline="") as out:
-        out.writelines(f"# {name}: {fact}\n" for name, fact in found.items())
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(Rows.HEADER)
-        writer.writerows(rows.rows)
-    print(f"kept in {file.relative_to(ROOT)}")
-
-
 def show(rows):
     """Medians, and the ratio to raw commands where there is one."""
     for part, measure in (("pair", "us"), ("pair", "cpu_us"), ("hot", "per_second"), ("hot", "cpu_us"),
@@ -426,7 +394,8 @@ def main():
                 parser.error(f"no {file}: `make test-clients` builds it")
     rows, server = Rows(), Server()
     try:
-        now, found = facts(server, settings)
+        with contextlib.closing(Connection(server.port)) as conn:
+            found = raw.facts(settings, conn)
         for part in settings.part or PARTS:
             for name in settings.language or LANGUAGES:
                 print(f"{part} {name}", file=sys.stderr, flush=True)
@@ -435,7 +404,7 @@ def main():
         server.end()
         show(rows)
         if not settings.smoke and rows.rows:
-            keep(rows, now, found)
+            raw.keep(f"clients-{found['server']}", Rows.HEADER, rows.rows, found)
 
 
 if __name__ == "__main__":

@@ -30,20 +30,20 @@ Every round is kept as CSV in benches/runs, unless --smoke is given; tables.py f
 import argparse
 import collections
 import concurrent.futures
-import csv
-import datetime
 import json
 import math
 import os
-import platform
 import queue
 import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import faults
+import raw
 from contenders import CONTENDERS, LANGUAGES
-from systems import PEERS, ROOT
+from systems import PEERS
 
 PARTS = ("free", "hot", "slots", "durable", "killed", "restarted", "lost", "fenced")
 CLIENTS = {"free": (1, 8, 64), "hot": (16, 64), "slots": (64,), "durable": (1, 64)}
@@ -268,36 +268,6 @@ def note(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def facts(settings):
-    with open("/proc/cpuinfo", encoding="utf-8") as cpus:
-        cpu = next((line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")), "unknown")
-    module = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    now = datetime.datetime.now(datetime.UTC)
-    return now, {
-        "date": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        "module": module.stdout.strip(),
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "command": " ".join(["python3", "benches/peers/run.py", *sys.argv[1:]]),
-        "load before": f"{os.getloadavg()[0]:.2f}",
-        "rounds": settings.rounds,
-        "seconds": settings.seconds,
-    }
-
-
-def keep(rows, now, found):
-    file = ROOT / f"benches/runs/{now:%Y-%m-%dT%H%M%SZ}-peers.csv"
-    with open(file, "w", encoding="utf-8", newline="") as out:
-        out.writelines(f"# {name}: {fact}\n" for name, fact in found.items())
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(Rows.HEADER)
-        writer.writerows(rows.rows)
-    note(f"kept in {file.relative_to(ROOT)}")
-
-
 def show(rows):
     """Medians, for the terminal."""
     values = collections.defaultdict(list)
@@ -328,7 +298,7 @@ def main():
     for contender in [each for each in contenders if each.missing()]:
         note(f"skipped {contender.title}: no {Path(contender.missing()).name}")
         contenders.remove(contender)
-    rows, (now, found) = Rows(), facts(settings)
+    rows, found = Rows(), raw.facts(settings, seconds=settings.seconds)
     steady = [part for part in parts if part in CLIENTS]
     systems = {}
     try:
@@ -343,7 +313,7 @@ def main():
             if each.title in systems:
                 found[f"system of {each.title}"] = f"{each.library()}; {systems[each.title]}"
         if not settings.smoke and rows.rows:
-            keep(rows, now, found)
+            raw.keep("peers", Rows.HEADER, rows.rows, found)
 
 
 if __name__ == "__main__":

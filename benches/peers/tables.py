@@ -7,64 +7,31 @@ In README.md, whose other tables are filled by `cargo bench`, the comment before
 A part comes from the newest run that contains it. A contender that this run lacks has no row.
 """
 
-import csv
-import re
-import statistics
+import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import raw
 from contenders import CONTENDERS
-from systems import ROOT
+from raw import ROOT, markdown, number
 
 PAGES = (ROOT / "docs/COMPARED.md", ROOT / "README.md")
-RUNS = ROOT / "benches/runs"
 # The other contenders are compared with it.
 OURS = CONTENDERS[0].title
 
 
-class Run:
-    def __init__(self, path):
-        text = path.read_text("utf-8").splitlines()
-        self.path = path
-        self.facts = dict(line[2:].split(": ", 1) for line in text if line.startswith("# "))
-        self.values = {}
-        for row in csv.DictReader(line for line in text if not line.startswith("# ")):
-            key = row["part"], int(row["clients"]), row["contender"], row["measure"]
-            self.values.setdefault(key, []).append(float(row["value"]))
-        self.parts = {part for part, *_ in self.values}
-
-    def median(self, *key):
-        return statistics.median(self.values[key]) if key in self.values else None
-
-
 def newest(part):
-    runs = (Run(path) for path in sorted(RUNS.glob("*-peers.csv"), reverse=True))
-    return next((run for run in runs if part in run.parts), None)
+    return next((run for run in raw.runs("peers", KEY) if any(key[0] == part for key in run.values)), None)
 
 
-def number(value, digits=0):
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def markdown(header, rows, text_columns=1):
-    """Columns after the first `text_columns` are right-aligned."""
-    if not rows:
-        return "Not measured yet."
-    widths = [max(3, *(len(row[at]) for row in [header, *rows])) for at in range(len(header))]
-    rules = ["-" * width if at < text_columns else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
-    lines = [
-        [
-            cell.ljust(width) if at < text_columns else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in [header, *rows]
-    ]
-    lines.insert(1, rules)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+KEY = ("part", "clients", "contender", "measure")
 
 
 def rows_of(part, clients, measure):
     """The run, and the contenders that it measured."""
     run = newest(part)
-    has = lambda each: run and (part, clients, each.title, measure) in run.values
+    has = lambda each: run and (part, str(clients), each.title, measure) in run.values
     return run, [each for each in CONTENDERS if has(each)]
 
 
@@ -175,7 +142,7 @@ def killed():
         [
             each.title,
             number(run.median("killed", 1, each.title, "seconds"), 2),
-            number(max(run.values["killed", 1, each.title, "seconds"]), 2),
+            number(max(run.values["killed", "1", each.title, "seconds"]), 2),
         ]
         for each in contenders
     ]
@@ -202,7 +169,7 @@ def lost():
     for each in contenders:
 
         def total(found, part, measure, title=each.title):
-            values = found.values.get((part, 1, title, measure)) if found else None
+            values = found.values.get((part, "1", title, measure)) if found else None
             return "" if values is None else f"{sum(values):.0f}"
 
         measured = [total(run, "lost", measure) for measure in ("accepted", "outdated", "lost")]
@@ -214,8 +181,8 @@ def lost():
 
 def systems():
     rows = {}
-    for path in sorted(RUNS.glob("*-peers.csv")):
-        for name, fact in Run(path).facts.items():
+    for run in reversed(list(raw.runs("peers", KEY))):
+        for name, fact in run.facts.items():
             if name.startswith("system of "):
                 rows[name.removeprefix("system of ")] = fact.split("; ", 2)
     return markdown(
@@ -230,7 +197,7 @@ def runs():
     rows = [
         [
             part,
-            f"[{run.path.name}](../benches/runs/{run.path.name})",
+            run.link(PAGES[0].parent),
             run.facts["module"],
             run.facts["load before"],
             run.facts["command"],
@@ -258,14 +225,8 @@ TABLES = {
 
 
 def main():
-    def filled(match):
-        return f"{match[1]}\n\n{TABLES[match[2]]()}\n\n<!-- end of table -->"
-
     for page, word in zip(PAGES, ("table", "peers"), strict=True):
-        pattern = rf"(<!-- {word}: ([^>]*) -->).*?<!-- end of table -->"
-        text, count = re.subn(pattern, filled, page.read_text("utf-8"), flags=re.DOTALL)
-        page.write_text(text, "utf-8")
-        print(f"{page.relative_to(ROOT)}: {count} tables")
+        raw.fill(page, TABLES, word)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl server-packages reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run images test unit-tests test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl test-images server-packages reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint lint-module lint-packages subjects fmt copies demo bench bench-bounds bench-capacity bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall release-check release-files release-dry-run sbom package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ cluster: build ## Start a cluster of three masters and three replicas from PORT 
 demo: build ## Show how a hand-made lock fails and LOCK.* does not
 	cargo run --quiet --example demo
 
+# In CI a skip is a failure, or nobody would notice it.
+images: ## Build images of Redis and Valkey with the module, on Debian and Alpine (docker, podman or buildah)
+	@scripts/images.sh || [ "$$?$$CI" = 3 ]
+
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh
 
@@ -67,6 +71,12 @@ uninstall: ## Remove what `make install` installed
 test: build ## Run all tests, on real servers
 	cargo test
 
+# This is all that macOS tests: the other tests start servers with shims for Linux. It installs nothing.
+unit-tests: ## Compile the module, and run the unit tests that need no server, also on macOS
+	cargo build --release --lib
+	cargo test --lib --package redis-lock-core --package redis-lock
+	cd clients/rust && cargo test --lib --package serverlock --features tokio,testing
+
 # Without tmux the tests of the view in a terminal are skipped, and say so.
 test-top: build ## Run the tests of lock-top, on real servers and in a real terminal
 	@command -v tmux >/dev/null || scripts/install-deps.sh tmux || true
@@ -75,7 +85,7 @@ test-top: build ## Run the tests of lock-top, on real servers and in a real term
 test-clients: build ## Test the packages in clients/, in each language
 	@scripts/test-clients.sh
 
-test-all-clients: build ## The same, also with the client libraries that CI leaves out
+test-all-clients: build ## The same, each scenario with every client library: about twice as long
 	@SUITE_ALL=1 scripts/test-clients.sh
 
 test-frameworks: build ## Test the drop-ins for frameworks, with real workers that are killed (needs the network)
@@ -84,7 +94,9 @@ test-frameworks: build ## Test the drop-ins for frameworks, with real workers th
 compat: build ## Run other projects' tests of their locks against our adapters (needs the network)
 	@scripts/compat.sh
 
-lint: install-deps ## Check format, lints, documentation, prose, crates, scripts and packages; compile for ARM64
+lint: lint-module lint-packages ## Check format, lints, documentation, prose, crates, scripts and packages; compile for ARM64
+
+lint-module: install-deps
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy --package lock-top --package xtask --all-targets -- -D warnings
@@ -92,12 +104,16 @@ lint: install-deps ## Check format, lints, documentation, prose, crates, scripts
 	@scripts/arm64.sh check || [ $$? = 3 ]
 	@if command -v python3 >/dev/null; then scripts/prose.py --lint; \
 	else echo "lint: skipped the prose: python3 is missing"; fi
+	@if command -v python3 >/dev/null; then $(MAKE) --no-print-directory release-check; \
+	else echo "lint: skipped the version: python3 is missing"; fi
 	@if cargo deny --version >/dev/null 2>&1; then \
 		cargo deny --offline check bans licenses sources; \
 	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
 	@if command -v shellcheck >/dev/null; then \
 		shellcheck .ci/run scripts/*.sh scripts/frameworks/*.sh benches/peers/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
+
+lint-packages: install-deps
 	@scripts/lint-clients.sh
 
 fmt: ## Format the code
@@ -136,7 +152,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl server-packages reproducible msrv advisories
+NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl images test-images server-packages reproducible release-dry-run msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
@@ -160,6 +176,10 @@ test-arm64: install-deps ## Run the tests of commands, waiting, sessions and per
 test-musl: install-deps ## Run the integration tests on a server built against musl, the C library of Alpine: minutes
 	@scripts/musl.sh test || [ "$$?$$CI" = 3 ]
 
+test-images: install-deps ## Carry out the Dockerfile's steps on Debian and musl trees, and run the servers (root, debootstrap, rustup)
+	@[ "$$(id -u)" != 0 ] || command -v debootstrap >/dev/null || scripts/install-deps.sh debootstrap
+	@python3 tests/images/test_images.py || [ "$$?$$CI" = 3 ]
+
 server-packages: install-deps ## Build the packages that start a server for tests (Python, npm), and test them, Go and Java
 	@scripts/server-packages.sh test
 
@@ -177,16 +197,9 @@ msrv: install-deps ## Check that the module compiles with the oldest Rust that C
 		rustup toolchain install --no-self-update --profile minimal $$rust; \
 		cargo +$$rust check --locked --lib --target-dir target/msrv
 
-# cargo-deny checks the linked crates, cargo-audit each Cargo.lock, including those of the clients, fuzzers and benches.
-advisories: ## Ask the RustSec database about all crates (cargo-deny, cargo-audit; needs the network)
-	@for tool in deny audit; do \
-		cargo $$tool --version >/dev/null 2>&1 || \
-			{ echo "advisories: 'cargo install cargo-$$tool --locked' first" >&2; exit 1; }; \
-	done
-	cargo deny check advisories
-	@git ls-files '*Cargo.lock' | while read -r lock; do \
-		echo "cargo audit --file $$lock"; cargo audit --file "$$lock" || exit 1; \
-	done
+# LANGUAGES="rust go" checks only these. In CI a database that cannot be reached is a failure.
+advisories: ## Ask the databases about known vulnerabilities in what each language uses (needs the network)
+	@scripts/advisories.sh $(LANGUAGES) || [ "$$?$$CI" = 3 ]
 
 ##@ Measure and draw
 
@@ -205,6 +218,10 @@ bench-peers: build ## Compare with etcd, ZooKeeper, Redisson, Hazelcast, Postgre
 	python3 benches/peers/run.py $(ARGS)
 	python3 benches/peers/tables.py
 
+bench-capacity: build ## Measure what docs/CAPACITY.md computes with, in clusters of up to 12 masters: about ten minutes
+	python3 benches/capacity/run.py
+	python3 benches/capacity/tables.py
+
 bench-instructions: build ## Count the instructions of each command, twice, with valgrind
 	cargo bench --bench lock -- instructions
 
@@ -212,14 +229,29 @@ bench-tables: ## Fill the tables and draw the plots of README.md and benches/REA
 	cargo bench --bench lock -- plots
 	cargo bench --bench lock -- bounds --write
 	python3 benches/peers/tables.py
+	python3 benches/capacity/tables.py
 
 pictures: ## Draw the pictures of the documents from the texts in docs/pictures
 	cargo xtask pictures
 
 ##@ Release
 
+release-check: ## Check that all files have the same version and address (scripts/release.py)
+	@scripts/release.py check
+
 # COMPLETE=1 fails if anything would be left out.
 export COMPLETE
+# PARTS="python node" builds only these.
+FOLDER ?= target/release-files
+release-files: ## Build what a release publishes, in FOLDER=target/release-files, without publishing it
+	@scripts/release-artifacts.sh '$(FOLDER)' $(PARTS)
+
+release-dry-run: ## The same from a clean clone of the last commit, in target/release-dry-run
+	@scripts/release-artifacts.sh dry-run $(PARTS)
+
+sbom: ## List what each package brings along, as CycloneDX, in target/sbom
+	@scripts/sbom.py $(or $(CARGO_TARGET_DIR),target)/sbom $(LANGUAGES) || [ "$$?$$CI" = 3 ]
+
 package: install-deps ## Build the archives and Debian packages of a release in target/package/, for ARM64 too
 	@scripts/package.sh
 

@@ -24,7 +24,7 @@ lint_go() {
     # The driver's go.mod pins the version of staticcheck. Without a network its first build fails.
     (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck) ||
         { skip go "staticcheck cannot be built"; return 0; }
-    local folders=(clients/go clients/go/suite benches/clients/go tests/porcupine)
+    local folders=(clients/go clients/go/opentelemetry clients/go/suite benches/clients/go tests/porcupine)
     # The peers' libraries need a newer Go than the package does.
     if [[ $(go env GOVERSION) =~ ^go1\.([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 26 ]; then
         folders+=(benches/peers/go)
@@ -52,7 +52,7 @@ lint_python() {
 }
 
 lint_rust() {
-    local features all=tokio,sentinel,testing,tls-rustls
+    local features all=opentelemetry,tokio,sentinel,testing,tls-rustls
     cargo clippy --version >/dev/null 2>&1 || { skip rust "cargo or clippy is missing"; return 0; }
     (
         cd clients/rust || exit 1

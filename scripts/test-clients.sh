@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Tests the packages in clients/: types, unit tests, every scenario of clients/suite with each client library, and the
-# install lines in their READMEs.
+# Tests the packages in clients/: types, unit tests, every scenario of clients/suite with one of the client libraries in
+# turn, and the install lines in their READMEs.
 #
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
-#   SUITE_ALL=1 scripts/test-clients.sh java       also with the client libraries that only run at night
+#   SUITE_ALL=1 scripts/test-clients.sh java       every scenario with every client library, as at night
 #   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no install lines
+#
+# `make lint` also lints the packages, but skips those whose tools are missing. The tools that this script installs
+# (PHP's and Ruby's) run here.
 #
 # The tests install what a language needs under target/clients. A language that is missing or too old is installed from
 # Debian's packages if root runs this; otherwise one line says what is missing, and the script fails.
@@ -22,7 +25,8 @@ say() { echo "test-clients: $*" >&2; }
 beyond_units() { [ -n "${UNITS_ONLY:-}" ] || "$@"; }
 
 scenarios() {
-    beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"} ${SUITE_ALL:+--all}
+    beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"} \
+        "$([ -n "${SUITE_ALL:-}" ] && echo --all || echo --in-turn)"
 }
 
 # debian PACKAGE ...: installs them if that can be done.
@@ -98,9 +102,8 @@ test_go() {
     go_is_new || { debian golang-go && hash -r && go_is_new; } ||
         { say "missing: Go 1.24 or later"; return 1; }
     local built=$target/serverlock-go
-    beyond_units scripts/lint-clients.sh go || return 1
     (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
-    (cd clients/go/suite && go test -count=1 ./...) || return 1
+    (cd clients/go/opentelemetry && go test -race -count=1 ./...) || return 1
     [ -z "${UNITS_ONLY:-}" ] || return 0
     (cd clients/go/suite && go build -race -o "$built/driver" .) || return 1
     (cd benches/clients/go && go build -o "$built/bench" .) || return 1
@@ -134,10 +137,9 @@ test_java() {
 test_rust() {
     command -v cargo >/dev/null || { say "missing: Rust 1.88 or later"; return 1; }
     export SERVERLOCK_MODULE=$target/../release/libredis_lock.so
-    beyond_units scripts/lint-clients.sh rust || return 1
     (
         cd clients/rust && export CARGO_TARGET_DIR=$target/serverlock-rust &&
-            cargo test --quiet --package serverlock --features tokio,sentinel,testing,tls-rustls &&
+            cargo test --quiet --package serverlock --features opentelemetry,tokio,sentinel,testing,tls-rustls &&
             beyond_units cargo build --quiet --package serverlock-driver
     ) || return 1
     scenarios rust || return 1
@@ -229,27 +231,30 @@ test_ruby() {
         ruby -W:deprecated -r rbs/test/setup -e "$every") || return 1
     [ ! -d "$target/redis-rb-5" ] ||
         (cd clients/ruby && REDIS_RB_5=$target/redis-rb-5 ruby -r ./test/redis5 -e \
-            'Dir["test/{locks,redlock,sessions}_test.rb"].each { |file| require "./#{file}" }') || return 1
+            'Dir["test/{locks,redlock,sessions,single_flight}_test.rb"].each { |file| require "./#{file}" }') || return 1
     scenarios ruby || return 1
 }
 
 # Tests one language in a process of its own, which can be ended when it hangs.
 if [ "${1:-}" = --play ]; then
+    # What CI's time goes into: the processors' time, of this script and of its children.
+    trap times EXIT
     "test_$2" && beyond_units python3 clients/suite/install.py "$2"
     exit
 fi
 
-# clients/suite and clients/shell are not languages of this script.
-languages=${*:-$(for folder in clients/*/; do
+# The longest first: otherwise it runs alone in the end. suite and shell are not languages of this script.
+longest_first=(java node python rust ruby php go)
+languages=${*:-$(for folder in "${longest_first[@]/#/clients/}" clients/*/; do
     name=$(basename "$folder")
     ! declare -F "test_$name" >/dev/null || echo "$name"
-done)}
+done | awk '!seen[$0]++')}
 # They mostly wait, so two run at a time. Each line says which language it comes from.
 at_once=${AT_ONCE:-2}
 # A verdict also says that everything that a language needs is there. The unit tests alone do not prepare that.
 verdicts=${UNITS_ONLY:+units-}verdict
 # Several times what one language takes on an idle machine, in seconds.
-limit=${LIMIT:-1500}
+limit=${LIMIT:-3000}
 play() {
     local began=$SECONDS verdict=passed
     timeout --kill-after=30 "$limit" scripts/test-clients.sh --play "$1" >"$target/$1.log" 2>&1 &

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Upgrades a Sentinel group and a cluster under load from an earlier build of the module to this one, and back:
-# `make upgrade-test FROM=v1.0.0`. Without FROM the last tag is the earlier build. docs/UPGRADING.md has the steps.
+# `make upgrade-test FROM=v1.0.0`. Without FROM the last release's tag is the earlier build. docs/UPGRADING.md has the
+# steps.
 #
 # Builds the earlier commit in a folder under target/upgrade, and keeps it, so that a second run is quick.
 set -eu
 
 cd "$(dirname "$0")/.."
-from=${FROM:-$(git describe --tags --abbrev=0 2>/dev/null || true)}
+from=${FROM:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)}
 fail() {
     echo "upgrade-test: $*" >&2
     exit 1

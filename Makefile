@@ -98,8 +98,7 @@ lint: lint-module lint-packages ## Check format, lints, documentation, prose, cr
 
 lint-module: install-deps
 	cargo fmt --all --check
-	cargo clippy --all-targets -- -D warnings
-	cargo clippy --package lock-top --package xtask --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
 	@if command -v python3 >/dev/null; then scripts/prose.py --lint; \

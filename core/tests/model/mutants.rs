@@ -56,7 +56,7 @@ fn a_waiter_whose_place_is_not_kept_is_overtaken() {
 fn without_due_times_a_waiter_for_an_expired_lock_waits_in_vain() {
     finds(queue(), Mutant::ForgetsDueTimes, WAKE_UP);
     // Otherwise the native expiry would wake it later.
-    finds(Scope { retention: Retention::Forever, ..queue() }, Mutant::ForgetsDueTimes, SERVED);
+    finds(Scope { retention: Retention::Forever, ..resends() }, Mutant::ForgetsDueTimes, SERVED);
 }
 
 #[test]

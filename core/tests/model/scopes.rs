@@ -79,7 +79,7 @@ pub fn sessions() -> Scope {
     if is_large() {
         scope(&[(SESSION, 2), (SESSION, 1)], 5, Budget { resends: 1, ..budget })
     } else {
-        scope(&[(SESSION, 1), (WAITS, 1)], 4, Budget { resends: 1, ..budget })
+        scope(&[(SESSION, 1), (WAITS, 1)], 3, Budget { resends: 1, ..budget })
     }
 }
 

@@ -96,7 +96,7 @@ class Java(Project):
 
     def environment(self):
         # The user's own Maven repository stays unchanged.
-        return {"MAVEN_OPTS": f"-Dmaven.repo.local={KEPT / 'maven'}"}
+        return {"MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} -Dmaven.repo.local={KEPT / 'maven'}"}
 
     def take(self, kind, block):
         if kind != "xml":

@@ -4,6 +4,7 @@
 #
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
+#   SUITE_SHARE=3 scripts/test-clients.sh java     a third of the scenarios, as in CI; each language plays another third
 #   SUITE_ALL=1 scripts/test-clients.sh java       every scenario with every client library, as at night
 #   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no install lines
 #
@@ -25,7 +26,7 @@ say() { echo "test-clients: $*" >&2; }
 beyond_units() { [ -n "${UNITS_ONLY:-}" ] || "$@"; }
 
 scenarios() {
-    beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"} \
+    beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"} --share "${SUITE_SHARE:-1}" \
         "$([ -n "${SUITE_ALL:-}" ] && echo --all || echo --in-turn)"
 }
 
@@ -123,13 +124,17 @@ test_java() {
     # Maven's local repository is here as well: the package is installed there, and the empty projects of its test find
     # it.
     export SERVERLOCK_REPOSITORY=$target/maven SERVERLOCK_MODULE=$target/../release/libredis_lock.so
+    # Programs as short as these spend more on optimizing code than it saves. At night they run as applications do.
+    local quick="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    [ -z "${SUITE_ALL:-}" ] || quick=
+    export MAVEN_OPTS="$quick ${MAVEN_OPTS:-}"
     local maven=(mvn --batch-mode --quiet --file clients/java/pom.xml -Dstyle.color=never
         "-Dmaven.repo.local=$SERVERLOCK_REPOSITORY" "-Dserverlock.build=$built")
     rm -rf "$built"
     "${maven[@]}" install dependency:copy-dependencies -DskipTests || return 1
     beyond_units javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/bench" benches/clients/*.java ||
         return 1
-    "${maven[@]}" surefire:test || return 1
+    "${maven[@]}" "-DargLine=$quick" surefire:test || return 1
     beyond_units scripts/compat.sh shedlock || return 1
     scenarios java || return 1
 }

@@ -3,6 +3,7 @@
     python3 clients/suite/run.py python
     python3 clients/suite/run.py python --only fork --client redis-py
     python3 clients/suite/run.py python --in-turn    each scenario with one of the client libraries: half the time
+    python3 clients/suite/run.py python --share 3    a third of the scenarios, a different one in each language
 
 The exit status is not zero if a scenario failed. All failures are printed again at the end, with the drivers' and
 servers' logs.
@@ -44,6 +45,8 @@ def main():
     parser.add_argument("--client", action="append", help="run only this client library")
     parser.add_argument("--all", action="store_true", help="also run the client libraries that only run at night")
     parser.add_argument("--in-turn", action="store_true", help="run each scenario with one client library, in turn")
+    parser.add_argument("--share", type=int, default=1, metavar="N",
+                        help="run one of N parts of the scenarios; N languages that follow one another run all of them")
     parser.add_argument("--only", default="", help="run only scenarios with this in their name or file")
     parser.add_argument("--at-once", type=int, help=f"scenarios to run at once: {AT_ONCE}, fewer on a slow machine")
     parser.add_argument("--bounds", action="store_true", help="run only scenarios whose leases must be renewed in time")
@@ -56,6 +59,7 @@ def main():
     chosen = [play for play in SCENARIOS if args.only in f"{play.__module__.split('.')[-1]}::{play.__name__}"]
     if args.bounds:
         chosen = [play for play in chosen if _has_bound(play)]
+    chosen = _share(chosen, list(LANGUAGES).index(args.language), args.share)
     if args.list:
         for play in chosen:
             print(_name(play), " ".join(play.rules))
@@ -111,12 +115,17 @@ def _slowness(language, client):
         stage.end()
 
 
+def _share(chosen, language, parts):
+    """The part of the scenarios that falls to a language by its number."""
+    # Other bits of the number than those that choose the library, so that each library gets half of each part.
+    return [play for play in chosen if ((_number(play) >> 8) + language) % parts == 0]
+
+
 def _jobs(chosen, clients, in_turn):
     """Scenarios, each with the client libraries of which one has to play it."""
     if not in_turn:
         return [(play, [client]) for play in chosen for client in clients]
-    # By name, so that a library keeps its scenarios whatever is chosen.
-    turns = [zlib.crc32(_name(play).encode()) % len(clients) for play in chosen]
+    turns = [_number(play) % len(clients) for play in chosen]
     return [(play, clients[turn:] + clients[:turn]) for play, turn in zip(chosen, turns)]
 
 
@@ -154,6 +163,11 @@ def _has_bound(play):
     called = [play, *(play.__globals__.get(name) for name in play.__code__.co_names)]
     sources = [inspect.getsource(it) for it in called if inspect.isfunction(it)]
     return any("stage.lease(" in source or "world.ms(" in source for source in sources)
+
+
+def _number(play):
+    """From its name, so that a scenario stays with its languages and libraries whatever is chosen."""
+    return zlib.crc32(_name(play).encode())
 
 
 def _name(play):

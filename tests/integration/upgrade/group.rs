@@ -66,15 +66,17 @@ impl Upgrade<'_> {
     fn restart(&self, server: usize) -> Reply {
         let mut master = self.group.conn(self.master());
         let (pid, priority) = (self.group.pid(server), self.priority(server));
+        let restarts = self.group.hold_restarts();
         self.group.signal(server, "TERM");
         until("it is gone", || (replicas(&mut master) == 1).then_some(()));
         let reply = until("an answer without it", || {
             let reply = probe(&mut master);
-            assert_eq!(replicas(&mut master), 1, "the replica was back before the master granted anything: {reply:?}");
+            assert_eq!(replicas(&mut master), 1, "the answer came without it: {reply:?}");
             // The load can hold the lock, or hold the server up so that the other replica has to answer first.
             let is_for_a_moment = reply.is_nil() || (needed(&mut master) == 1 && !matches!(reply, Reply::Int(_)));
             (!is_for_a_moment).then_some(reply)
         });
+        drop(restarts);
         until_long("it is started again", || (self.group.pid(server) != pid).then_some(()));
         self.group.wait_until_complete();
         assert!(self.file.is_run_by(&self.group.pid(server)), "the server runs the installed file");
@@ -150,6 +152,7 @@ fn grants_are_refused_during_a_plain_replica_restart() {
         Reply::Int(token) => Some(token.to_string()),
         _ => None,
     });
+    let _restarts = group.hold_restarts();
     group.signal(upgrade.replicas()[0], "KILL");
     until("it is gone", || (replicas(&mut master) == 1).then_some(()));
     for call in [&["LOCK.EXTEND", "held", &token, "PX", "2000"][..], &["LOCK.RELEASE", "held", &token]] {

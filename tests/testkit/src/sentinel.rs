@@ -167,6 +167,12 @@ impl Group {
         assert!(signal(self.pid(server), name));
     }
 
+    /// No server that ends is restarted until this is dropped.
+    pub fn hold_restarts(&self) -> HeldRestarts {
+        assert!(signal(self.script.id(), "STOP"));
+        HeldRestarts(self.script.id())
+    }
+
     /// Asks a sentinel to fail over, until it agrees to.
     pub fn ask_for_failover(&self) {
         until_long("a sentinel accepts the order", || {
@@ -195,6 +201,15 @@ impl Group {
             let _ = writeln!(logs, "--- {port}\n{}", lines[lines.len().saturating_sub(25)..].join("\n"));
         }
         logs
+    }
+}
+
+/// Restarts that wait.
+pub struct HeldRestarts(u32);
+
+impl Drop for HeldRestarts {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
     }
 }
 

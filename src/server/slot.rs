@@ -2,7 +2,6 @@
 //! the name, or of its hash tag if it has one, modulo 16,384.
 
 const SLOTS: u16 = 16_384;
-const POLYNOMIAL: u16 = 0x1021;
 
 /// The slot of a name.
 #[must_use]
@@ -18,16 +17,12 @@ fn tag(name: &[u8]) -> Option<&[u8]> {
     rest.get(..close).filter(|tag| !tag.is_empty())
 }
 
+/// A byte at a time, because names can be long: the shifts are those of the polynomial, x^16 + x^12 + x^5 + 1.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            let shifted = crc << 1;
-            if crc & 0x8000 == 0 {
-                shifted
-            } else {
-                shifted ^ POLYNOMIAL
-            }
-        })
+        let high = (crc >> 8) ^ u16::from(*byte);
+        let high = high ^ (high >> 4);
+        (crc << 8) ^ (high << 12) ^ (high << 5) ^ high
     })
 }
 
@@ -38,6 +33,20 @@ mod tests {
     #[test]
     fn the_slot_comes_from_the_hash_tag_or_the_name() {
         assert_eq!(crc16(b"123456789"), 0x31C3, "the specification's check value");
+        for byte in 0..=u8::MAX {
+            let bit_by_bit =
+                (0..8).fold(
+                    u16::from(byte) << 8,
+                    |crc, _| {
+                        if crc & 0x8000 == 0 {
+                            crc << 1
+                        } else {
+                            (crc << 1) ^ 0x1021
+                        }
+                    },
+                );
+            assert_eq!(crc16(&[byte]), bit_by_bit, "{byte}");
+        }
         for (name, same) in
             [(&b"{user1000}.following"[..], &b"user1000"[..]), (b"foo{{bar}}zap", b"{bar"), (b"foo{bar}{zap}", b"bar")]
         {

@@ -1,8 +1,10 @@
 """Weak references whose callbacks are interrupted by a signal handler: nothing stays, and no caller waits in vain."""
 
 import gc
+import sys
 import threading
 import unittest
+from collections.abc import Callable, Hashable
 from unittest import mock
 
 from serverlock.core.flights import Flight, Flights
@@ -32,7 +34,46 @@ class Weak(unittest.TestCase):
         self.assertTrue(all(ref.__callback__ is None for ref in map_._refs.values()))
 
 
+def steps(work: Callable[[], object]) -> int:
+    """How many functions it calls."""
+    events: list[str] = []
+    sys.setprofile(lambda _frame, event, _arg: events.append(event))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return events.count("call") + events.count("c_call")
+
+
+class Caller(Runtime):
+    """A runtime whose caller the test names."""
+
+    name: Hashable = 0
+
+    def caller(self) -> Hashable:
+        return self.name
+
+
 class Scoped(unittest.TestCase):
+    def test_an_acquisition_costs_the_same_beside_a_thousand_scopes(self) -> None:
+        runtime, request = Caller(), request_of(["a"], 30)
+        scopes, holds = Scopes(runtime), [Value() for _ in range(1_000)]
+        costs = []
+        for name, hold in enumerate(holds):
+            runtime.name = name
+            scopes.enter(hold)  # type: ignore[arg-type]
+            runtime.name = -1
+            costs.append(steps(lambda: scopes.held(request) if scopes else None))
+        self.assertEqual(costs, [costs[0]] * len(costs))
+
+    def test_a_caller_that_never_leaves_keeps_one_entry(self) -> None:
+        runtime = Caller()
+        scopes = Scopes(runtime)
+        for _ in range(1_000):
+            scopes.enter(Value())  # type: ignore[arg-type]
+        gc.collect()
+        self.assertLessEqual(len(scopes._by_caller[runtime.name]), 1)
+
     def test_callers_that_never_left_do_not_pile_up(self) -> None:
         scopes = Scopes(Runtime())
         for _ in range(1_000):

@@ -27,11 +27,13 @@ class Scopes:
     def __len__(self) -> int:
         return len(self._living())
 
+    def __bool__(self) -> bool:
+        """False if no caller is known: each acquisition asks, so this looks at no hold."""
+        return bool(self._by_caller)
+
     def _living(self) -> dict[Hashable, list[weakref.ref[Hold]]]:
         """Without callers whose holds are gone: a signal handler can end a caller before it leaves."""
-        return {
-            caller: refs for caller, refs in tuple(self._by_caller.items()) if any(ref() is not None for ref in refs)
-        }
+        return {caller: refs for caller, refs in tuple(self._by_caller.items()) if _living(refs)}
 
     def held(self, request: Request) -> Hold | None:
         """The hold that this caller gets again. Raises LockMisuse if it holds the lock, but must not get it again."""
@@ -52,7 +54,7 @@ class Scopes:
             if len(self._by_caller) >= self._sweep_at:
                 self._by_caller = self._living()
                 self._sweep_at = max(FEW, 2 * len(self._by_caller))
-            self._by_caller.setdefault(caller, []).append(weakref.ref(hold))
+            self._by_caller[caller] = [*_living(self._by_caller.get(caller, ())), weakref.ref(hold)]
         return caller
 
     def leave(self, hold: Hold | None, caller: Hashable) -> None:
@@ -63,6 +65,10 @@ class Scopes:
                 self._by_caller[caller] = rest
             else:
                 self._by_caller.pop(caller, None)
+
+
+def _living(refs: Sequence[weakref.ref[Hold]]) -> list[weakref.ref[Hold]]:
+    return [ref for ref in refs if ref() is not None]
 
 
 def left_by(entered: Sequence[Entered[H]], frame: FrameType, caller: Hashable) -> Entered[H] | None:

@@ -13,6 +13,7 @@ struct Upgrade<'a> {
     group: &'a Group,
     file: &'a ModuleFile,
     record: &'a Record,
+    grace: Duration,
 }
 
 /// Asks that server for a separate lock.
@@ -111,10 +112,13 @@ impl Upgrade<'_> {
         let reply = self.group.conn(old).execute(&["REPLICAOF", "127.0.0.1", &port]).text();
         assert!(reply == "OK" || reply == "OK Already connected to specified master", "{reply}");
         self.group.wait_until_complete();
+        let complete = asked.elapsed();
         let mut new = self.group.conn(self.master());
         until_long("it grants", || matches!(probe(&mut new), Reply::Int(_)).then_some(()));
-        assert!(self.record.counted("GRACE") > refused, "the new master begins with the grace");
-        println!("{build:?}: nothing was granted for at most {:.1?}", asked.elapsed());
+        // On a slow machine the grace may end before the replicas are back. Until then, clients get NOREPLICAS instead.
+        let has_shown = complete + Duration::from_secs(1) < self.grace;
+        assert!(!has_shown || self.record.counted("GRACE") > refused, "no grace: complete after {complete:?}");
+        println!("{build:?}: complete after {complete:.1?}; nothing was granted for at most {:.1?}", asked.elapsed());
         self.replace_replicas(&[old]);
         println!("{build:?}: all servers replaced after {:.1?}; so far {}", begin.elapsed(), self.record);
     }
@@ -128,7 +132,8 @@ fn a_group_upgrades_and_downgrades_under_load() {
     let plan = Plan { grace_ms: env_number("LOCK_UPGRADE_GRACE_MS").unwrap_or(Plan::SAFE.grace_ms), ..Plan::SAFE };
     let group = Group::with_module(plan, &file.path());
     let record = under_load(&group, plan, seed, |record| {
-        let upgrade = Upgrade { group: &group, file: &file, record };
+        let grace = Duration::from_millis(plan.grace_ms);
+        let upgrade = Upgrade { group: &group, file: &file, record, grace };
         upgrade.run(Build::New);
         upgrade.run(Build::Old);
     });
@@ -142,7 +147,8 @@ fn grants_are_refused_during_a_plain_replica_restart() {
     let file = ModuleFile::new();
     let group = Group::with_module(Plan::SAFE, &file.path());
     let record = Record::default();
-    let upgrade = Upgrade { group: &group, file: &file, record: &record };
+    let grace = Duration::from_millis(Plan::SAFE.grace_ms);
+    let upgrade = Upgrade { group: &group, file: &file, record: &record, grace };
     let mut master = group.conn(upgrade.master());
     until_long("it grants", || matches!(probe(&mut master), Reply::Int(_)).then_some(()));
     let reply = upgrade.restart(upgrade.replicas()[0]);

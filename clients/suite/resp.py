@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 from pathlib import Path
 
 # The portable lock as a script, without the line that makes it a library.
@@ -47,6 +48,16 @@ class Connection:
         if kind == b"*":
             return None if rest == b"-1" else [self.read() for _ in range(int(rest))]
         raise ValueError(f"no reply begins with {line!r}")
+
+    def monitored(self, seconds):
+        """The lines of MONITOR in small letters, because libraries differ in how they send commands' names.
+
+        Fails after `seconds`, or whoever waits for a line that never comes would read others forever.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            yield self.read().lower()
+        raise AssertionError(f"not seen within {seconds} s")
 
     def map(self, *words):
         reply = self.call(*words)

@@ -242,9 +242,9 @@ def polls_alone(monitor, conn, key):
     """Waits until the attempts keep asking with the lock alone, and none has a place in the queue."""
     monitor.timeout(PATIENCE)
     monitor.call("MONITOR")
-    asked = 0
+    asked, lines = 0, monitor.monitored(PATIENCE)
     while asked < 10:
-        asked += bool(re.search(r'"evalsha" "\w+" "1" ', monitor.read().lower()))
+        asked += bool(re.search(r'"evalsha" "\w+" "1" ', next(lines)))
     monitor.close()
     until("no place is left", lambda: conn.call("EXISTS", queue_of(key)) == 0)
 

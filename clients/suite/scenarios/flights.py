@@ -5,7 +5,6 @@ with the module ("m", "n") and on one without it ("p", "q").
 """
 
 import re
-import time
 from collections import Counter
 
 from driver import Cannot, Failure
@@ -51,8 +50,9 @@ class Place:
 
     def asked(self, key, count):
         result = result_of(key).lower()
+        lines = self._monitor.monitored(PATIENCE)
         while self._asked[result] < count:  # meanwhile, attempts for other keys ask as well
-            self._asked.update(re.findall(r'"get" "([^"]*)"', self._monitor.read().lower()))
+            self._asked.update(re.findall(r'"get" "([^"]*)"', next(lines)))
 
     def waiters(self, key):
         return self.conn.info(key)["waiters"]
@@ -394,13 +394,11 @@ def a_queued_attempt_asks_for_the_result_in_each_copy(stage):
     waiter = ask(driver, "m", "report")
     waits(conn, "report")
     driver.begin("acquire", manager="m", hold="busy", key="busy", lease_ms=LONG_LEASE, wait_ms=LONG_WAIT)
-    copies = []
-    end = time.monotonic() + PATIENCE
-    while not (copies and '"NOTIFY"' in copies[-1]):  # until the lone wait has ended
-        assert time.monotonic() < end, copies
-        copies += re.findall(r'(?i)"lock.acquire" "report" .*', monitor.read())  # redis-rb sends small letters
-    joined = next(number for number, copy in enumerate(copies) if '"WAIT"' in copy)
-    assert all('"RESULT"' in copy for copy in copies[joined:]), copies
+    copies, lines = [], monitor.monitored(PATIENCE)
+    while not (copies and '"notify"' in copies[-1]):  # until the lone wait has ended
+        copies += re.findall(r'"lock.acquire" "report" .*', next(lines))
+    joined = next(number for number, copy in enumerate(copies) if '"wait"' in copy)
+    assert all('"result"' in copy for copy in copies[joined:]), copies
     relay.heal()
     other.do("leave", scope="m")
     assert got(holder)[1] and not got(waiter)[1]

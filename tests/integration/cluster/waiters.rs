@@ -22,12 +22,14 @@ pub struct Ends {
 }
 
 impl Waiters {
-    /// Starts waiters for a key: every other one with SESSION, every third with an ID.
+    /// Queues clients for a key, one after the other, because I/O threads may swap the commands of two clients. Every
+    /// other one has SESSION, every third an ID.
     pub fn of(node: &Node, key: &str, count: usize) -> Self {
         let before = waiting(node, key);
         let conns = (0..count).map(|n| {
             let mut conn = node.conn();
-            let id = (before + 1000 + i64::try_from(n).unwrap()).to_string();
+            let earlier = before + i64::try_from(n).unwrap();
+            let id = (earlier + 1000).to_string();
             let mut command = vec!["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "120000"];
             if n % 2 == 0 {
                 command.push("SESSION");
@@ -36,12 +38,10 @@ impl Waiters {
                 command.extend(["ID", &id]);
             }
             conn.send(&command);
+            until("it waits", || (waiting(node, key) > earlier).then_some(()));
             conn
         });
-        let waiters = Self(conns.collect());
-        let all = before + i64::try_from(count).unwrap();
-        until("all wait", || (waiting(node, key) == all).then_some(()));
-        waiters
+        Self(conns.collect())
     }
 
     /// Asserts that no waiter has a reply.

@@ -4,7 +4,7 @@
 #
 # A single build of the module and the tests is used for all. From the environment:
 #   MATRIX_SERVERS  names under .servers/ (and redis-server, the one in the PATH); by default all of them. The table
-#                   keeps the last results of the others, which are in .servers/results
+#                   keeps the last results of the others, from .servers/results or else from docs/SERVERS.md
 #   MATRIX_TESTS    only tests whose name contains this; the table is then printed, not written
 #   MATRIX_MODES    also runs them in these modes, each on the newest Redis and the newest Valkey that has it:
 #                   io-threads (sockets are read and written by threads), defrag (active defragmentation), dual-channel
@@ -38,7 +38,21 @@ failed_any=0
 results=.servers/results
 [ -z "$filter" ] || results=$work/results
 [ -n "${MATRIX_SERVERS:-}" ] || rm -rf "$results"
-mkdir -p "$results"
+if [ ! -d "$results" ]; then
+    mkdir -p "$results"
+    # On a new machine the last results are only in the document.
+    [ -z "${MATRIX_SERVERS:-}" ] || awk -v results="$results" '
+        function file(title, extension) {
+            name = title ~ /\(installed\)$/ ? "redis-server" : title
+            sub(/ \(.*/, "", name)
+            sub(/, /, "+", name)
+            return results "/" name "." extension
+        }
+        /^\| (redis|valkey)[^|]* \|/ { split($0, cells, " \\| "); print >>file(substr(cells[1], 3), "rows") }
+        /^(redis|valkey).*:$/ { details = file(substr($0, 1, length($0) - 1), "details"); print "" >>details }
+        details { if ($0 != "") { print >>details; if (/:$/) print "" >>details } }
+    ' docs/SERVERS.md
+fi
 
 # row TITLE PASSED FAILED NOTE: adds a row to the results of the server with this $name.
 row() { echo "| $1 | $2 | $3 | $commit | $4 |" >>"$results/$name.rows"; }

@@ -51,7 +51,7 @@ impl Waiters {
         }
     }
 
-    /// Asserts that all waits end without the lock, long before they time out: a connection waits 20 s for a reply.
+    /// Asserts that all waits end without the lock, long before they time out: a connection waits 60 s for a reply.
     pub fn end(self) -> Ends {
         let mut ends = Ends::default();
         for mut conn in self.0 {

@@ -302,12 +302,13 @@ impl Claims {
         !self.sessions.is_empty()
     }
 
-    /// When the next grant can no longer be claimed; `Some(None)` if that time has passed and the sockets have to be
-    /// read first.
+    /// When the next grant can no longer be claimed, at the earliest; `Some(None)` if that time has passed and the
+    /// sockets have to be read first.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Option<MonotonicMicros>> {
         let [last, _] = self.turns.last;
-        self.deadlines.first().map(|(deadline, _)| Some(*deadline).filter(|deadline| *deadline > last))
+        let reads_until = self.turns.reads_until().unwrap_or_default();
+        self.deadlines.first().map(|(deadline, _)| Some(reads_until.max(*deadline)).filter(|next| *next > last))
     }
 
     /// A grant that can no longer be claimed at `now`.

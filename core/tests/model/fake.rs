@@ -192,6 +192,11 @@ impl Node {
     /// Sets the wall clock, and the module reads it.
     pub fn set_clock(&self, wall: UnixMicros) {
         self.world.borrow_mut().wall = wall;
+        self.tick();
+    }
+
+    /// The server's own tick.
+    pub fn tick(&self) {
         self.event(|entry| entry.tick());
     }
 

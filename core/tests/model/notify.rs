@@ -103,10 +103,11 @@ fn value(node: &Node, name: &[u8]) -> Option<(Token, Option<u64>, UnixMicros)> {
     })
 }
 
-/// Advances the clocks, and the event loop with them.
+/// Advances the clocks, and the event loop with them: the server does not stall.
 fn pass(node: &Node, ms: u64) {
     for _ in 0..ms.div_ceil(50) {
         node.pass(redis_lock_core::lock::time::Micros(50_000));
+        node.tick();
         crate::asks::settle(node);
     }
 }

@@ -5,7 +5,7 @@ use crate::lock::time::{Micros, MonotonicMicros};
 
 /// The recent turns of the event loop in which the timer ran, for unclaimed grants. A server reads its sockets and then
 /// runs its timers; after SIGCONT it runs its timers first. A server with I/O threads executes commands one turn after
-/// it reads them.
+/// it reads them, and since Redis 8 those threads do not wait for each other's turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Turns {
     /// The last turns, the latest first.
@@ -18,6 +18,9 @@ pub(super) struct Turns {
 
 /// A turn shorter than this is not a stall: most servers tick every 100 ms.
 const SHORTEST_STALL: Micros = Micros(300_000);
+
+/// How long no grant ends after a stall: on a busy machine, I/O threads need a while until they have read the sockets.
+const READING: Micros = Micros(300_000);
 
 /// The longest turn that is not a stall: a third of the time for a claim, but at least one and a half server ticks.
 fn longest_turn(claim: Micros, tick: Micros) -> Micros {
@@ -35,12 +38,12 @@ impl Claims {
     }
 
     /// Called when the timer runs at `now`, in a new turn. Deadlines up to the result have expired, because two turns
-    /// have read the sockets since then.
-    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
+    /// have read the sockets since then; none has while they are being read after a stall.
+    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> Option<MonotonicMicros> {
         self.seen(now, claim, tick);
         let [last, before] = self.turns.last;
         self.turns.last = [now, last];
-        before
+        self.turns.reads_until().is_none_or(|end| end <= now).then_some(before)
     }
 
     /// Whether the server stalled before it could read a claim that was sent by `deadline`.
@@ -50,9 +53,32 @@ impl Claims {
     }
 }
 
+impl Turns {
+    /// Until when the sockets are being read after the last stall.
+    pub(super) fn reads_until(self) -> Option<MonotonicMicros> {
+        (self.stalled > MonotonicMicros(0)).then(|| self.stalled.after(READING))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TICK: Micros = Micros(100_000);
+
+    #[test]
+    fn after_a_stall_turns_alone_end_nothing() {
+        const CLAIM: Micros = Micros(600_000);
+        let mut claims = Claims::default();
+        let begun = MonotonicMicros(5_000_000);
+        claims.begin_turn(begun, CLAIM, TICK);
+        assert!(claims.begin_turn(begun.after(TICK), CLAIM, TICK).is_some(), "no stall");
+        let stalled = begun.after(Micros::from_ms(1_000));
+        let turns = [0, 1, 2, 299].map(|ms| claims.begin_turn(stalled.after(Micros::from_ms(ms)), CLAIM, TICK));
+        assert_eq!(turns, [None; 4]);
+        let expired = claims.begin_turn(stalled.after(READING), CLAIM, TICK);
+        assert_eq!(expired, Some(stalled.after(Micros::from_ms(2))), "two turns earlier");
+    }
 
     #[test]
     fn a_server_tick_is_not_a_stall_however_rare_it_is() {

@@ -162,7 +162,7 @@ fn all_wait(locks: &mut Locks, count: usize, one_key: bool, in_turn: bool) -> Ve
     let mut waiting = Vec::with_capacity(count);
     for n in 0..count {
         let mut conn = locks.server.conn();
-        conn.send(&["LOCK.ACQUIRE", &key(n), "EX", "100", "WAIT", "60000"]);
+        conn.send(&["LOCK.ACQUIRE", &key(n), "EX", "100", "WAIT", "600000"]);
         waiting.push(conn);
         // I/O threads read what clients send at the same time in any order.
         let queued = |locks: &mut Locks| locks.conn.lock("k", "waiters").int() == i64::try_from(waiting.len()).unwrap();

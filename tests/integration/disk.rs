@@ -3,6 +3,7 @@
 //! and keeps its queues, and after a torn write each lock is as before that write or as after it.
 
 mod always;
+mod backup;
 mod refusing;
 mod torn;
 

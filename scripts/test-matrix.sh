@@ -111,7 +111,7 @@ arguments_of() {
 starts() {
     started=$1 ended=0
     shift
-    timeout 2 "$started" --port 0 --unixsocket "$work/socket" --save "" "$@" >/dev/null 2>&1 </dev/null || ended=$?
+    timeout 2 "$started" --port 0 --unixsocket "$work/socket" --dir "$work" --save "" "$@" >/dev/null 2>&1 </dev/null || ended=$?
     [ "$ended" = 124 ]
 }
 

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run images test unit-tests test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl test-images server-packages reproducible simulate prove torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint lint-module lint-packages subjects fmt copies demo bench bench-bounds bench-capacity bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall release-check release-files release-dry-run sbom package cluster sentinel
+.PHONY: help build build-top run images test unit-tests test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl test-images server-packages reproducible simulate prove jepsen torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint lint-module lint-packages subjects fmt copies demo bench bench-bounds bench-capacity bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall release-check release-files release-dry-run sbom package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,11 @@ torture: build ## Break things at random for SECONDS=60, from SEED if given, and
 porcupine: ## Let Porcupine judge the small histories of the last `make torture` again (Go)
 	@scripts/porcupine.sh '$(HISTORIES)'
 
+# ARGS chooses runs, for example ARGS='--systems etcd --nemeses kill'; SECONDS is the length of each.
+# In CI a skip is a failure, or nobody would notice it.
+jepsen: build ## Run Jepsen's lock workloads on the module, Redisson and etcd, from SEED if given (root, Java 17, Maven, Go)
+	@scripts/jepsen.sh --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS) || [ "$$?$$CI" = 3 ]
+
 mutants: install-deps ## Apply each mutant, and check that the tests find it: about an hour on two cores
 	@scripts/mutants.sh
 
@@ -151,7 +156,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl images test-images server-packages reproducible release-dry-run msrv advisories
+NIGHTLY = torture simulate prove jepsen fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl images test-images server-packages reproducible release-dry-run msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \

@@ -48,7 +48,9 @@ lint_python() {
     fi
     (cd clients/python && "$built/bin/ruff" format --quiet --diff . && "$built/bin/ruff" check --quiet .) ||
         { echo "lint-clients: run target/clients/lint-python/bin/ruff format clients/python" >&2; return 1; }
-    "$built/bin/ruff" format --quiet --diff packaging/python-server && "$built/bin/ruff" check --quiet packaging/python-server
+    "$built/bin/ruff" format --quiet --diff packaging/python-server && "$built/bin/ruff" check --quiet packaging/python-server &&
+        "$built/bin/ruff" format --quiet --diff --config clients/python/pyproject.toml tests/jepsen &&
+        "$built/bin/ruff" check --quiet --config clients/python/pyproject.toml tests/jepsen
 }
 
 lint_rust() {
@@ -116,6 +118,8 @@ lint_java() {
     cp benches/clients/*.java examples/java/*.java scripts/compat/*/*.java \
         tests/frameworks/java/src/*/java/app/*.java "$built/others/src/"
     cp benches/peers/java/*.java "$built/others/src/peers/"
+    mkdir -p "$built/others/src/jepsen"
+    cp tests/jepsen/java/*.java "$built/others/src/jepsen/"
     # Programs as short as these spend more on optimizing compilation than it saves.
     export MAVEN_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC ${MAVEN_OPTS:-}"
     # What test-clients.sh has fetched is reused, so no network is needed.

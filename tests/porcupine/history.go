@@ -19,6 +19,9 @@ type run struct {
 	Margin int64 `json:"margin"`
 	// Grace is whether a failover grace can keep a free lock from its waiters.
 	Grace bool `json:"grace"`
+	// Workload and Permits are of tests/jepsen: a lock without leases (plain.go).
+	Workload string `json:"workload"`
+	Permits  int    `json:"permits"`
 }
 
 // operation is every other line of a file. All times and durations are in microseconds.

@@ -3,6 +3,7 @@
 //
 //	porcupine FOLDER              judges all files in it; exits with 1 if a history has no order
 //	porcupine --page OUT.html FILE   also draws the only history of a file
+//	porcupine --verdict FILE         judges a history of tests/jepsen without leases (plain.go): Ok, Illegal or Unknown
 //
 // docs/TESTING.md says what the model leaves out.
 package main
@@ -24,7 +25,17 @@ const patience = 30 * time.Second
 
 func main() {
 	page := flag.String("page", "", "draw the only history of a file")
+	plain := flag.String("verdict", "", "print the verdict on a history of tests/jepsen")
 	flag.Parse()
+	if *plain != "" {
+		result, err := verdict(*plain)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "porcupine:", err)
+			os.Exit(1)
+		}
+		fmt.Println(result)
+		return
+	}
 	if err := judgeAll(flag.Args(), *page); err != nil {
 		fmt.Fprintln(os.Stderr, "porcupine:", err)
 		os.Exit(1)

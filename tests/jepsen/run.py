@@ -4,7 +4,7 @@
     run.py                                       all systems and nemeses, and a table
     run.py --systems etcd --nemeses kill cut     some of them
     run.py --save                                also keeps the results, and writes the table into docs/TESTING.md
-    run.py --table FILE                          prints the table of kept results
+    run.py --save --more                         the same, and the table is the sum of these and the earlier results
 
 Each run has one system and one nemesis; all workloads run in it at the same time, on locks of their own. Its servers
 and clients have network namespaces of their own, so runs do not disturb each other and need no free ports. Exits
@@ -13,6 +13,7 @@ and no clock was moved.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import datetime
 import json
@@ -171,8 +172,14 @@ def self_test(out):
     print("jepsen: a lock that everybody gets is rejected in every workload", file=sys.stderr)
 
 
-def table(results):
-    """The runs as a table in Markdown."""
+def table(runs):
+    """The runs as a table in Markdown. Those of the same system and nemesis are added up."""
+    sums = {}
+    for run in runs:
+        rows = sums.setdefault((run["system"], run["nemesis"]), {})
+        for row in run["workloads"]:
+            numbers = {name: value for name, value in row.items() if name != "workload"}
+            rows.setdefault(row["workload"], collections.Counter()).update(numbers)
     head = (
         "system",
         "nemesis",
@@ -182,12 +189,13 @@ def table(results):
         "`fenced-mutex`",
         "too many: `semaphore`",
         "old tokens",
+        "histories without an order",
         "set: lost of written",
         "set with token: lost of written",
     )
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
-    for run in results["runs"]:
-        rows = {row["workload"]: row for row in run["workloads"]}
+    for system, name in sorted(sums, key=lambda it: (list(SYSTEMS).index(it[0]), nemesis.NEMESES.index(it[1]))):
+        rows = sums[system, name]
 
         def sum_of(field, rows=rows):
             return f"{sum(row[field] for row in rows.values()):,}"
@@ -199,14 +207,15 @@ def table(results):
             return f"{rows[workload]['lost']} of {rows[workload]['written']}"
 
         cells = (
-            SYSTEMS[run["system"]],
-            f"`{run['nemesis']}`",
+            SYSTEMS[system],
+            f"`{name}`",
             sum_of("operations"),
             sum_of("grants"),
             cell("mutex", "too_many"),
             cell("fenced-mutex", "too_many"),
             cell("semaphore", "too_many"),
             cell("fenced-mutex", "stale_tokens"),
+            f"{sum_of('rejected')} of {sum_of('histories')}",
             lost("set"),
             lost("fenced-set"),
         )
@@ -214,10 +223,11 @@ def table(results):
     return "\n".join(lines)
 
 
-def save(results):
+def save(results, is_more):
     RESULTS.mkdir(exist_ok=True)
     for old in RESULTS.glob("*.json"):
-        old.unlink()
+        if not is_more:
+            old.unlink()
     path = RESULTS / f"{results['date']}.json"
     head = {name: value for name, value in results.items() if name != "runs"}
     # One workload a line.
@@ -234,7 +244,8 @@ def save(results):
     begin, end = "<!-- jepsen -->\n", "<!-- end of jepsen -->"
     before, _, rest = text.partition(begin)
     after = rest.partition(end)[2]
-    PAGE.write_text(f"{before}{begin}\n{table(results)}\n\n{end}{after}")
+    kept = [run for file in sorted(RESULTS.glob("*.json")) for run in json.loads(file.read_text())["runs"]]
+    PAGE.write_text(f"{before}{begin}\n{table(kept)}\n\n{end}{after}")
     print(f"jepsen: kept in {path.relative_to(groups.ROOT)}", file=sys.stderr)
 
 
@@ -263,14 +274,12 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--jobs", type=int, default=2, help="how many runs at the same time")
     parser.add_argument("--save", action="store_true")
-    parser.add_argument("--table", type=Path)
+    parser.add_argument("--more", action="store_true")
     parser.add_argument("--one", nargs=5, metavar=("SYSTEM", "NEMESIS", "SEED", "SECONDS", "FOLDER"))
     given = parser.parse_args()
     if given.one:
         system, name, seed, seconds, folder = given.one
         return run_one(system, name, int(seed), float(seconds), Path(folder))
-    if given.table:
-        return print(table(json.loads(given.table.read_text())))
     seed = random.randrange(10**6) if given.seed is None else given.seed
     print(f"jepsen: seed {seed}, {given.seconds:.0f} s for each run", file=sys.stderr)
     out = groups.JEPSEN / "runs"
@@ -296,9 +305,9 @@ def main():
         "runs": runs,
     }
     (groups.JEPSEN / "results.json").write_text(json.dumps(results, indent=1))
-    print(table(results))
+    print(table(runs))
     if given.save:
-        save(results)
+        save(results, given.more)
     if found := list(findings(results)):
         sys.exit("jepsen: FAILED: with the grace:\n" + "\n".join(found))
     return None

@@ -12,9 +12,9 @@ import java.util.concurrent.TimeUnit;
  * One client process of Jepsen's lock workloads: Client SYSTEM NUMBER SEED SECONDS LEASE_MS STORE SERVERS.
  *
  * <p>It prints {@code ready}, waits for a line, and then prints its history, one JSON object a line: an operation
- * begins with {@code invoke}, and ends with {@code ok}, {@code fail} (it did not happen; for a release: the lock had been
- * lost) or {@code info} (nobody knows). One that does not end is like one with {@code info}. Times are microseconds of
- * CLOCK_MONOTONIC, which all processes of a machine share.
+ * begins with {@code invoke}, and ends with {@code ok}, {@code fail} (it did not happen; for a release: the lock had
+ * been lost) or {@code info} (nobody knows). One that does not end is like one with {@code info}. Times are
+ * microseconds of CLOCK_MONOTONIC, which all processes of a machine share.
  */
 public final class Client {
     /** Locks of each workload. */

@@ -11,7 +11,9 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** etcd's lock over jetcd. Each attempt has a lease of its own, because the lease is what a lock's holder is known by. */
+/**
+ * etcd's lock over jetcd. Each attempt has a lease of its own, because the lease is what a lock's holder is known by.
+ */
 final class EtcdLocks implements Lock.Maker {
     /** How long one call may take. */
     private static final long CALL_MS = 3_000;
@@ -29,7 +31,9 @@ final class EtcdLocks implements Lock.Maker {
                 .build();
         this.leaseMs = leaseMs;
         // The first call takes seconds on a busy machine.
-        client.getKVClient().get(ByteSequence.from("none", StandardCharsets.UTF_8)).get();
+        client.getKVClient()
+                .get(ByteSequence.from("none", StandardCharsets.UTF_8))
+                .get();
     }
 
     @Override
@@ -38,13 +42,15 @@ final class EtcdLocks implements Lock.Maker {
         return () -> {
             long lease;
             try {
-                lease = get(client.getLeaseClient().grant(leaseMs / 1_000), CALL_MS).getID();
+                lease = get(client.getLeaseClient().grant(leaseMs / 1_000), CALL_MS)
+                        .getID();
             } catch (ExecutionException | TimeoutException error) {
                 return null; // without a lease there is no lock
             }
             EtcdGrant grant = new EtcdGrant(lease);
             try {
-                grant.key = get(client.getLockClient().lock(name, lease), Lock.WAIT_MS).getKey();
+                grant.key = get(client.getLockClient().lock(name, lease), Lock.WAIT_MS)
+                        .getKey();
                 // The token: the revision that created the key.
                 var found = get(client.getKVClient().get(grant.key), CALL_MS).getKvs();
                 if (!found.isEmpty()) {

@@ -3,9 +3,7 @@ interface Lock {
     /** How long an attempt waits. */
     long WAIT_MS = 5_000;
 
-    /**
-     * Waits for a grant. Returns null if there certainly was none, and throws if that is unknown.
-     */
+    /** Waits for a grant. Returns null if nothing was granted, and throws if that is unknown. */
     Grant acquire() throws Exception;
 
     interface Grant {

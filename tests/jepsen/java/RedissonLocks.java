@@ -18,7 +18,8 @@ final class RedissonLocks implements Lock.Maker {
         config.setLockWatchdogTimeout(leaseMs);
         config.useSentinelServers()
                 .setMasterName("locks")
-                .addSentinelAddress(sentinels.stream().map(at -> "redis://" + at).toArray(String[]::new));
+                .addSentinelAddress(
+                        sentinels.stream().map(at -> "redis://" + at).toArray(String[]::new));
         client = Redisson.create(config);
         this.leaseMs = leaseMs;
     }
@@ -62,7 +63,9 @@ final class RedissonLocks implements Lock.Maker {
         semaphore.trySetPermits(permits);
         return () -> {
             String permit = semaphore.tryAcquire(Lock.WAIT_MS, 2 * leaseMs, MS);
-            return permit == null ? null : new PermitGrant(semaphore, permit, System.nanoTime() + MS.toNanos(2 * leaseMs));
+            return permit == null
+                    ? null
+                    : new PermitGrant(semaphore, permit, System.nanoTime() + MS.toNanos(2 * leaseMs));
         };
     }
 

@@ -16,9 +16,9 @@ PAUSES = (5.0, 9.0)
 class Nemesis:
     """Breaks things until a moment, and repairs each before the next."""
 
-    def __init__(self, name, seed, group, network, clients, client_network, note):
+    def __init__(self, name, seed, group, network, clients, places, note):
         self.name, self.group, self.network = name, group, network
-        self.clients, self.client_network, self.note = clients, client_network, note
+        self.clients, self.places, self.note = clients, places, note
         self.dice = random.Random(f"{seed}/{name}")
 
     def run(self, end):
@@ -65,14 +65,22 @@ class Nemesis:
 
     def cut(self):
         node = self._victim()
-        with_clients = self.dice.random() < 0.5
-        from_whom = "the other nodes and the clients" if with_clients else "the other nodes"
-        self.note("cut off", f"{node.number}, {self._is_leader(node)}, from {from_whom}")
+        # From no client, from all, or from all but one: that client sees only this node.
+        kind, near = (
+            self.dice.choice(("no client", "all clients", "all clients but one")),
+            self.dice.choice(self.places),
+        )
+        far = {"no client": [], "all clients": self.places}.get(kind, [place for place in self.places if place != near])
+        self.note("cut off", f"{node.number}, {self._is_leader(node)}, from the other nodes and {kind}")
         for other in self.group.data():
             if other is not node:
                 self.network.cut(node.number, other.number)
-        if with_clients:
-            self.network.cut(node.number, self.client_network)
+        for place in far:
+            self.network.cut(node.number, place)
+        if kind == "all clients but one":
+            for other in self.group.data():
+                if other is not node:
+                    self.network.cut(near, other.number)
         return self.network.heal
 
     def clock(self):

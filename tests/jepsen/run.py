@@ -92,9 +92,10 @@ def run_one(system, name, seed, seconds, folder):
     try:
         group = groups.start(system, network, clocks=name in ("clock", "all"))
         version = group.version()
-        place = network.add()
+        # Each in a namespace of its own, so that a cut can separate them.
+        places = [network.add() for _ in range(CLIENTS)]
         java = ["java", "-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
-        for number in range(CLIENTS):
+        for number, place in enumerate(places):
             words = [
                 *network.inside(place),
                 *java,
@@ -115,7 +116,7 @@ def run_one(system, name, seed, seconds, folder):
 
         for client in clients:
             client.go()
-        nemesis.Nemesis(name, seed, group, network, clients, place, note).run(began + seconds)
+        nemesis.Nemesis(name, seed, group, network, clients, places, note).run(began + seconds)
         for client in clients:
             try:
                 client.process.wait(20)

@@ -71,7 +71,7 @@ def history(key, grants):
 
 
 def lost(ops, key, content):
-    """Elements whose write the store had acknowledged, and those of them that it does not have in the end."""
+    """Elements whose write the store acknowledged, and the ones that are missing in the end."""
     written = {op["value"] for op in ops if op["op"] == "add" and op["type"] == "ok"}
     return written, written - set(content["sets"].get(key, []))
 

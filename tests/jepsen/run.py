@@ -230,8 +230,14 @@ def save(results, is_more):
         if not is_more:
             old.unlink()
     path = RESULTS / f"{results['date']}.json"
+    path.write_text(as_text(results))
+    fill_page()
+    print(f"jepsen: kept in {path.relative_to(groups.ROOT)}", file=sys.stderr)
+
+
+def as_text(results):
+    """JSON with one workload a line."""
     head = {name: value for name, value in results.items() if name != "runs"}
-    # One workload a line.
     runs = ",\n".join(
         "  {\n"
         + "".join(f'    "{name}": {json.dumps(value)},\n' for name, value in run.items() if name != "workloads")
@@ -240,14 +246,23 @@ def save(results, is_more):
         + "\n    ]\n  }"
         for run in results["runs"]
     )
-    path.write_text(json.dumps(head, indent=2)[:-2] + f',\n"runs": [\n{runs}\n]\n}}\n')
-    text = PAGE.read_text()
-    begin, end = "<!-- jepsen -->\n", "<!-- end of jepsen -->"
-    before, _, rest = text.partition(begin)
-    after = rest.partition(end)[2]
+    return json.dumps(head, indent=2)[:-2] + f',\n"runs": [\n{runs}\n]\n}}\n'
+
+
+def fill_page():
+    """Writes the sum of all kept results into the page."""
     kept = [run for file in sorted(RESULTS.glob("*.json")) for run in json.loads(file.read_text())["runs"]]
+    before, begin, rest = PAGE.read_text().partition("<!-- jepsen -->\n")
+    _, end, after = rest.partition("<!-- end of jepsen -->")
+    assert end, f"{PAGE} has no place for the table"
     PAGE.write_text(f"{before}{begin}\n{table(kept)}\n\n{end}{after}")
-    print(f"jepsen: kept in {path.relative_to(groups.ROOT)}", file=sys.stderr)
+
+
+def command(given, seed):
+    """What repeats these runs."""
+    chosen = [("--systems", given.systems, list(SYSTEMS)), ("--nemeses", given.nemeses, list(nemesis.NEMESES))]
+    options = " ".join(" ".join((name, *values)) for name, values, every in chosen if values != every)
+    return f"make jepsen SECONDS={given.seconds:.0f} SEED={seed}" + (f" ARGS='{options}'" if options else "")
 
 
 def versions():
@@ -296,7 +311,7 @@ def main():
     results = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ"),
         "commit": commit.stdout.strip(),
-        "command": f"make jepsen SECONDS={given.seconds:.0f} SEED={seed}",
+        "command": command(given, seed),
         "seed": seed,
         "seconds": given.seconds,
         "lease_ms": groups.LEASE_MS,

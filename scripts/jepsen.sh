@@ -17,14 +17,17 @@ skip() { echo "jepsen: skipped: $1" >&2; exit 3; }
 for tool in python3 java javac mvn go cc ip nsenter unshare redis-cli "${REDIS_SERVER:-redis-server}"; do
     command -v "$tool" >/dev/null || skip "$tool is missing"
 done
-if [ "$(id -u)" = 0 ]; then unshare --net true; else unshare --user --map-root-user --net true; fi 2>/dev/null ||
-    skip "no network namespace can be made"
+user=()
+[ "$(id -u)" = 0 ] || user=(--user --map-root-user)
+unshare --net --pid --fork --kill-child --mount-proc "${user[@]}" true 2>/dev/null || skip "no namespaces can be made"
 [ -f "$target/release/libredis_lock.so" ] || skip "there is no $target/release/libredis_lock.so: make build"
 
 # Without a network the modules of Go and Maven are missing; the tests' own failures are not skipped.
 (cd tests/porcupine && go mod download && go test ./... && go build -o "$out/porcupine" .) ||
     { (cd tests/porcupine && go mod download 2>/dev/null) || skip "the Go proxy cannot be reached"; exit 1; }
 (cd benches/peers/etcd && go build -o "$out/etcd" go.etcd.io/etcd/server/v3) || skip "etcd cannot be built (Go 1.26)"
+
+"${SERVER_CC:-cc}" -std=gnu11 -shared -fPIC -O2 -o "$out/clock_shim.so" tests/testkit/src/clock_shim.c
 
 stamp=$(cat tests/jepsen/pom.xml)
 if [ "$(cat "$out/jars/.stamp" 2>/dev/null)" != "$stamp" ]; then

@@ -1,6 +1,5 @@
 """The faults of Jepsen's lock workloads, drawn at random from a seed."""
 
-import os
 import random
 import signal
 import time
@@ -93,5 +92,5 @@ class Nemesis:
     def pause(self):
         client = self.dice.choice(self.clients)
         self.note("pause", f"client {self.clients.index(client)}")
-        os.kill(client.pid, signal.SIGSTOP)
-        return lambda: os.kill(client.pid, signal.SIGCONT)
+        client.process.send_signal(signal.SIGSTOP)
+        return lambda: client.process.send_signal(signal.SIGCONT)

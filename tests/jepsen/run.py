@@ -55,7 +55,6 @@ class Client:
         self.folder, self.number = folder, number
         with open(folder / f"client-{number}.log", "wb") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-        self.pid = self.process.pid
         self.lines, self.is_ready = [], threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -138,8 +137,11 @@ def run_one(system, name, seed, seconds, folder):
 
 
 def in_namespace(arguments):
-    """The words that run this program in a namespace of its own; without root, as root of a user namespace."""
-    enter = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+    """The words that run this program in namespaces of its own: when it ends, so does everything that it has started.
+    Without root it is root of a user namespace."""
+    enter = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--map-root-user"]
     return [*enter, sys.executable, __file__, *map(str, arguments)]
 
 

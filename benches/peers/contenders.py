@@ -74,7 +74,7 @@ class Contender:
     worker: str
     language: str
     server: type
-    # How the waiting clients are served: "in order", "in any order", or it "polls".
+    # How the waiting clients are served: "in order", "in any order", or it "polls"; "never" if none can wait.
     served: str
     parts: str = "free hot"
 
@@ -88,12 +88,13 @@ class Contender:
     def missing(self):
         """The first file that its worker or its server lacks."""
         needs = list(LANGUAGES[self.language].needs)
-        needs += [file for server, file in NEEDS.items() if issubclass(self.server, server)]
+        node = getattr(self.server, "node", self.server)
+        needs += [file for server, file in NEEDS.items() if issubclass(node, server)]
         return next((path for path in needs if not path.exists()), None)
 
 
 MODULE, REDIS = systems.RedisWithModule, systems.Redis
-ALL = "free hot slots killed restarted lost fenced"
+ALL = "free hot slots crowd readers killed restarted lost fenced"
 CONTENDERS = [
     Contender("LOCK.*, serverlock over Jedis", "jedis package", "java", MODULE, "in order", ALL),
     Contender("LOCK.*, serverlock over Lettuce", "lettuce package", "java", MODULE, "in order", "free hot slots"),
@@ -103,7 +104,15 @@ CONTENDERS = [
     Contender("LOCK.* commands, Jedis", "jedis raw", "java", MODULE, "in order", "free hot slots"),
     Contender("LOCK.* commands, go-redis", "go-redis raw", "go", MODULE, "in order", "free hot slots"),
     Contender(
-        "LOCK.* commands with NOTIFY, go-redis", "go-redis raw NOTIFY", "go", MODULE, "in order", "free hot slots"
+        "LOCK.* commands with NOTIFY, go-redis", "go-redis raw NOTIFY", "go", MODULE, "in order", "free hot slots crowd"
+    ),
+    Contender(
+        "LOCK.* commands, go-redis, 10,000 connections",
+        "go-redis raw, 10,000 connections",
+        "go",
+        systems.CrowdedRedisWithModule,
+        "in order",
+        "crowd",
     ),
     Contender("LOCK.* SESSION, serverlock over Jedis", "jedis session", "java", MODULE, "in order", "killed"),
     Contender("LOCK.* SESSION, serverlock over go-redis", "go-redis session", "go", MODULE, "in order", "killed"),
@@ -111,6 +120,7 @@ CONTENDERS = [
     Contender("lock.lua, serverlock over go-redis", "go-redis package, script", "go", REDIS, "in order", ALL),
     Contender("Redisson RLock", "redisson RLock", "java", REDIS, "in any order", "free hot killed restarted lost"),
     Contender("Redisson FairLock", "redisson FairLock", "java", REDIS, "in order", "free hot killed restarted lost"),
+    Contender("Redisson RReadWriteLock", "redisson RReadWriteLock", "java", REDIS, "in any order", "readers"),
     Contender(
         "Redisson FencedLock",
         "redisson FencedLock",
@@ -120,24 +130,31 @@ CONTENDERS = [
         "free hot killed restarted lost fenced",
     ),
     Contender("Redisson PermitExpirableSemaphore", "redisson Semaphore", "java", REDIS, "in any order", "slots"),
-    Contender("redsync", "redsync", "go", REDIS, "polls", "free hot killed restarted lost"),
-    Contender("bsm/redislock", "bsm/redislock", "go", REDIS, "polls", "free hot killed restarted lost"),
+    Contender("redsync", "redsync", "go", REDIS, "polls", "free hot crowd killed restarted lost"),
+    Contender("bsm/redislock", "bsm/redislock", "go", REDIS, "polls", "free hot crowd killed restarted lost"),
     Contender("redis-py Lock", "redis-py Lock", "python", REDIS, "polls"),
     Contender("node-redlock", "node-redlock", "node", REDIS, "polls"),
     Contender(
-        "etcd concurrency.Mutex", "etcd", "go", systems.Etcd, "in order", "free hot killed restarted lost fenced"
+        "etcd concurrency.Mutex", "etcd", "go", systems.Etcd, "in order", "free hot crowd killed restarted lost fenced"
     ),
     Contender(
-        "ZooKeeper, Curator", "curator", "java", systems.ZooKeeper, "in order", "free hot slots killed restarted lost"
+        "ZooKeeper, Curator",
+        "curator",
+        "java",
+        systems.ZooKeeper,
+        "in order",
+        "free hot slots crowd readers killed restarted lost",
     ),
-    Contender("Hazelcast IMap", "hazelcast", "java", systems.Hazelcast, "in order", "free hot killed restarted lost"),
+    Contender(
+        "Hazelcast IMap", "hazelcast", "java", systems.Hazelcast, "in order", "free hot crowd killed restarted lost"
+    ),
     Contender(
         "PostgreSQL advisory lock",
         "PostgreSQL advisory lock",
         "go",
         systems.Postgres,
         "in order",
-        "free hot killed restarted lost",
+        "free hot readers killed restarted lost",
     ),
     Contender(
         "PostgreSQL FOR UPDATE",
@@ -150,6 +167,35 @@ CONTENDERS = [
     Contender(
         "ReentrantLock(true), one process", "in one process", "java", systems.InOneProcess, "in order", "free hot slots"
     ),
+    Contender(
+        "ReentrantReadWriteLock(true), one process",
+        "in one process",
+        "java",
+        systems.InOneProcess,
+        "in order",
+        "readers",
+    ),
+]
+# Redisson subscribes to a channel for each lock, or each waiter.
+CONTENDERS += [
+    dataclasses.replace(
+        each,
+        title=f"{each.title}, 12,500 subscriptions",
+        worker=f"{each.worker}, 12,500 subscriptions",
+        parts="crowd",
+    )
+    for each in CONTENDERS
+    if each.title in ("Redisson RLock", "Redisson FairLock")
+]
+CONTENDERS += [
+    Contender(f"SET NX PX and DEL, {library}", f"{worker} SET and DEL", language, REDIS, "never", "free")
+    for library, worker, language in (
+        ("Jedis", "jedis", "java"),
+        ("Lettuce", "lettuce", "java"),
+        ("go-redis", "go-redis", "go"),
+        ("redis-py", "redis-py", "python"),
+        ("ioredis", "ioredis", "node"),
+    )
 ]
 
 DURABLE = {
@@ -166,4 +212,39 @@ CONTENDERS += [
     dataclasses.replace(each, title=f"{each.title}, on disk", server=DURABLE[each.title], parts="durable")
     for each in CONTENDERS
     if each.title in DURABLE
+]
+
+# The title of the one that has a single node, what is added to it, its servers, and its worker's words if they differ.
+OVER_JEDIS, OVER_GO_REDIS = "LOCK.*, serverlock over Jedis", "LOCK.*, serverlock over go-redis"
+ASYNCHRONOUS, GRACE = systems.ReplicatedRedisWithModule, systems.RedisWithGrace
+DURABLE_GROUP = systems.DurableReplicatedRedisWithModule
+REPLICATED = [
+    (OVER_JEDIS, "two replicas", ASYNCHRONOUS, ""),
+    (OVER_GO_REDIS, "two replicas", ASYNCHRONOUS, ""),
+    (OVER_JEDIS, "replicas=1", ASYNCHRONOUS, ", replicas=1"),
+    (OVER_GO_REDIS, "replicas=1", ASYNCHRONOUS, ", replicas=1"),
+    (OVER_JEDIS, "grace", GRACE, ""),
+    (OVER_GO_REDIS, "grace", GRACE, ""),
+    ("Redisson RLock", "two replicas", systems.ReplicatedRedis, ""),
+    ("Redisson FairLock", "two replicas", systems.ReplicatedRedis, ""),
+    ("etcd concurrency.Mutex", "3 nodes", systems.EtcdCluster, ""),
+    ("ZooKeeper, Curator", "3 nodes", systems.ZooKeeperEnsemble, ""),
+    ("Hazelcast IMap", "3 members", systems.HazelcastCluster, ""),
+    (OVER_JEDIS, "two replicas, on disk", DURABLE_GROUP, ""),
+    (OVER_GO_REDIS, "two replicas, on disk", DURABLE_GROUP, ""),
+    (OVER_JEDIS, "replicas=1, on disk", DURABLE_GROUP, ", replicas=1"),
+    (OVER_GO_REDIS, "replicas=1, on disk", DURABLE_GROUP, ", replicas=1"),
+    ("etcd concurrency.Mutex", "3 nodes, on disk", systems.DurableEtcdCluster, ""),
+    ("ZooKeeper, Curator", "3 nodes, on disk", systems.DurableZooKeeperEnsemble, ""),
+]
+SINGLE = {each.title: each for each in CONTENDERS}
+CONTENDERS += [
+    dataclasses.replace(
+        SINGLE[title],
+        title=f"{title}, {addition}",
+        server=server,
+        worker=SINGLE[title].worker + words,
+        parts="replicated",
+    )
+    for title, addition, server, words in REPLICATED
 ]

@@ -1,5 +1,5 @@
 """Compares the lock with those that people would choose instead: Redisson, etcd, ZooKeeper, Hazelcast, PostgreSQL and
-the usual Redis locks, one node each, all in memory.
+the usual Redis locks: one node each, in memory; then on disk, and three nodes each.
 
     make bench-peers                                       # installs everything, measures all parts, fills the tables
     make bench-peers ARGS='--only hot --peers etcd --peers Jedis --seconds 2'
@@ -10,18 +10,23 @@ the usual Redis locks, one node each, all in memory.
 | hot | 16 and 64 clients on one lock: hand-offs, fairness, the wait for a grant |
 | slots | 64 clients on a semaphore of 10 |
 | durable | as hot, with 1 and 64 clients, on servers that wait for the disk |
+| replicated | as hot, with 1 and 64 clients, on groups of three servers |
+| readers | 200 readers and 4 writers on one lock |
+| crowd | 10,000 clients on 1,000 locks, ten on each; 10 s in each round |
 | killed | the time until the next client has the lock after its holder's process was killed |
 | restarted | the longest time without a grant after the server was killed and started again |
 | lost, fenced | lost updates of a counter that the lock guards, while clients and the server are paused or killed |
 
 The contenders take turns: each round measures all of them, in a different order, on servers and processes that stay.
-In `fenced` the counter refuses a fencing token below the largest that it has seen.
+In `crowd`, each has a new server and a new process in each round. In `fenced` the counter refuses a fencing token below the largest that it has seen.
 
-A worker is one process of one contender. It prints `{}` when it is connected, then answers each line of its input with
+A worker is one process of one contender: WORKER CONTENDER PORTS, with commas between the ports. It prints `{}` when it is connected, then answers each line of its input with
 one line of JSON: `free KEY CLIENTS SECONDS`, `hot KEY CLIENTS SECONDS`, `slots KEY CLIENTS SECONDS PERMITS`,
-`outage KEY CLIENTS SECONDS`, `count KEY CLIENTS SECONDS PORT fenced|unfenced` with the grants of each client
+`readers KEY CLIENTS SECONDS WRITERS`, `outage KEY CLIENTS SECONDS`, `count KEY CLIENTS SECONDS PORT fenced|unfenced` with the grants of each client
 (`counts`), a histogram of the times (`waits`: how many took about 1.02^n nanoseconds), `errors`, and the longest time
-without a grant (`gap_ms`); `hold KEY` once it has the lock. The environment's LEASE_MS is the lease, or the session's
+without a grant (`gap_ms`); for readers, also with those of the `writers`; `hold KEY` once it has the lock. After
+`crowd KEY CLIENTS SECONDS LOCKS WARM`, it prints `{}` when the measured time begins, WARM seconds after all clients have
+asked, and when it ends; then the answer. The environment's LEASE_MS is the lease, or the session's
 time-out.
 
 Every round is kept as CSV in benches/runs, unless --smoke is given; tables.py fills docs/COMPARED.md from there.
@@ -36,6 +41,7 @@ import os
 import queue
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -45,11 +51,28 @@ import raw
 from contenders import CONTENDERS, LANGUAGES
 from systems import PEERS
 
-PARTS = ("free", "hot", "slots", "durable", "killed", "restarted", "lost", "fenced")
-CLIENTS = {"free": (1, 8, 64), "hot": (16, 64), "slots": (64,), "durable": (1, 64)}
+PARTS = (
+    *("free", "hot", "slots", "durable", "replicated", "readers"),
+    *("crowd", "killed", "restarted", "lost", "fenced"),
+)
+CLIENTS = {
+    "free": (1, 8, 64),
+    "hot": (16, 64),
+    "slots": (64,),
+    "durable": (1, 64),
+    "replicated": (1, 64),
+    "readers": (204,),
+    "crowd": (10_000,),
+}
 # The order that a part gives to the workers, where the names differ.
-ORDERS = {"durable": "hot"}
-PERMITS = 10
+ORDERS = {"durable": "hot", "replicated": "hot"}
+PERMITS, WRITERS = 10, 4
+# How long each contender is measured in each round.
+SECONDS, CROWD_SECONDS = 2.0, 10.0
+LEASE_MS = 30_000
+# In `crowd`: the clients of each lock, and how long a contender may take to finish.
+CLIENTS_OF_A_LOCK = 10
+PATIENCE = 240.0
 # How many contenders run at the same time: in `killed` all of them only wait.
 AT_ONCE = {"killed": 8, "restarted": 2, "lost": 4, "fenced": 4}
 
@@ -59,7 +82,7 @@ class WorkerEnded(Exception):
 
 
 class Worker:
-    def __init__(self, contender, port, lease_ms=30_000):
+    def __init__(self, contender, port, lease_ms=LEASE_MS):
         language = LANGUAGES[contender.language]
         environment = {**os.environ, **language.environment, "LEASE_MS": str(lease_ms)}
         # Libraries warn when their server is away.
@@ -88,8 +111,11 @@ class Worker:
         self.say(*words)
         return self.hear()
 
-    def end(self):
+    def kill(self):
         self._process.kill()
+
+    def end(self):
+        self.kill()
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
@@ -117,10 +143,11 @@ class Crowd:
         cpu = self.server.cpu_us() - cpu
         waits = collections.Counter()
         for answer in answers:
-            waits.update({int(bucket): count for bucket, count in answer["waits"].items()})
+            waits.update(histogram(answer))
         return {
             "counts": [count for answer in answers for count in answer["counts"]],
             "waits": waits,
+            "writers": next((answer["writers"] for answer in answers if answer.get("writers")), None),
             "cpu_us": cpu,
             # The question itself is a command.
             "commands": None if commands is None else self.server.commands() - commands - 1,
@@ -129,6 +156,10 @@ class Crowd:
     def end(self):
         for worker in self.workers:
             worker.end()
+
+
+def histogram(answer):
+    return collections.Counter({int(bucket): count for bucket, count in answer["waits"].items()})
 
 
 def quantile(waits, share):
@@ -162,7 +193,7 @@ def turns(contenders, round_):
 
 
 def side_by_side(rows, contenders, parts, settings):
-    """free, hot, slots and durable."""
+    """The parts in which servers and processes stay."""
     servers, crowds, found = {}, {}, {}
     try:
         for contender in contenders:
@@ -181,7 +212,9 @@ def side_by_side(rows, contenders, parts, settings):
                     for place, contender in turns(chosen, round_):
                         where = part, clients, round_, place
                         attempt(
-                            crowds, contender, lambda crowd, where=where: measure(rows, crowd, *where, settings.seconds)
+                            crowds,
+                            contender,
+                            lambda crowd, where=where: measure(rows, crowd, *where, settings.seconds or SECONDS),
                         )
         return {title: faults.described(server) for title, server in found.items()}
     finally:
@@ -205,7 +238,7 @@ def attempt(crowds, contender, body):
 
 
 def rest(part):
-    return (PERMITS,) if part == "slots" else ()
+    return {"slots": (PERMITS,), "readers": (WRITERS,)}.get(part, ())
 
 
 def key_of(part, contender, round_):
@@ -225,6 +258,15 @@ def warm(crowd, parts, seconds):
 def measure(rows, crowd, part, clients, round_, place, seconds):
     said = crowd.ask(part, key_of(part, crowd.contender, round_), clients, seconds, *rest(part))
     counts, every = said["counts"], sum(said["waits"].values())
+    writes = {}
+    if said["writers"]:
+        waits = histogram(said["writers"])
+        every += sum(waits.values())
+        writes = {
+            "writes_per_second": sum(said["writers"]["counts"]) / seconds,
+            "write_p50_ms": quantile(waits, 0.5),
+            "write_p99_ms": quantile(waits, 0.99),
+        }
     rows.add(
         part,
         crowd.contender,
@@ -239,7 +281,56 @@ def measure(rows, crowd, part, clients, round_, place, seconds):
         p50_ms=quantile(said["waits"], 0.5),
         p99_ms=quantile(said["waits"], 0.99),
         p999_ms=quantile(said["waits"], 0.999),
+        **writes,
     )
+
+
+def one_by_one(rows, contenders, settings):
+    """Each contender alone, on a new server. One that fails gets a row that says so."""
+    found = {}
+    clients = settings.clients[0] if settings.clients else CLIENTS["crowd"][0]
+    for round_ in range(1, settings.rounds + 1):
+        for place, contender in turns(contenders, round_):
+            note(f"round {round_}: crowd, {contender.title}")
+            try:
+                found[contender.title], measures = crowd(contender, clients, settings)
+            except WorkerEnded as error:
+                note(f"FAILED: {contender.title}: {error}")
+                measures = {"failed": 1}
+            rows.add("crowd", contender, clients, round_, place, **measures)
+    return found
+
+
+def crowd(contender, clients, settings):
+    seconds = settings.seconds or CROWD_SECONDS
+    warm = settings.warm * LANGUAGES[contender.language].warms
+    with faults.started(contender, Worker, 1, LEASE_MS) as (server, (worker,)):
+        version, at_first = faults.described(server), server.resident()
+        patience = threading.Timer(PATIENCE, worker.kill)
+        patience.start()
+        try:
+            worker.ask("crowd", "crowd", clients, seconds, clients // CLIENTS_OF_A_LOCK, warm)
+            commands, cpu = server.commands(), server.cpu_us()
+            worker.hear()
+            # The question itself is a command.
+            commands = None if commands is None else server.commands() - commands - 1
+            cpu = server.cpu_us() - cpu
+            resident = server.resident()
+            said = worker.hear()
+        finally:
+            patience.cancel()
+    counts, waits = said["counts"], histogram(said)
+    return version, {
+        "per_second": sum(counts) / seconds,
+        "most": max(counts),
+        "least": min(counts),
+        "server_us": cpu / max(1, sum(counts)),
+        "commands": None if commands is None else commands / max(1, sum(counts)),
+        "p50_ms": quantile(waits, 0.5),
+        "p99_ms": quantile(waits, 0.99),
+        "errors": said["errors"],
+        "bytes": None if resident is None else (resident - at_first) / clients,
+    }
 
 
 def with_faults(rows, contenders, parts, settings):
@@ -284,7 +375,7 @@ def main():
     parser.add_argument("--peers", action="append", help="only contenders with this in their title")
     parser.add_argument("--clients", action="append", type=int, help="instead of each part's own numbers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="per contender and round")
+    parser.add_argument("--seconds", type=float, help="per contender and round, instead of 2, or 10 in crowd")
     parser.add_argument("--warm", type=float, default=6.0, help="seconds of each part before the first round, in Java")
     parser.add_argument("--fault-rounds", type=int, default=3)
     parser.add_argument("--smoke", action="store_true", help="keep nothing")
@@ -298,15 +389,18 @@ def main():
     for contender in [each for each in contenders if each.missing()]:
         note(f"skipped {contender.title}: no {Path(contender.missing()).name}")
         contenders.remove(contender)
-    rows, found = Rows(), raw.facts(settings, seconds=settings.seconds)
-    steady = [part for part in parts if part in CLIENTS]
+    rows, found = Rows(), raw.facts(settings, seconds=settings.seconds or SECONDS)
+    steady = [part for part in parts if part in CLIENTS and part != "crowd"]
+    faulty = [part for part in parts if part not in CLIENTS]
     systems = {}
     try:
         if steady:
             able = [each for each in contenders if set(steady) & set(each.parts.split())]
             systems.update(side_by_side(rows, able, steady, settings))
-        if len(steady) < len(parts):
-            systems.update(with_faults(rows, contenders, [part for part in parts if part not in CLIENTS], settings))
+        if "crowd" in parts:
+            systems.update(one_by_one(rows, [each for each in contenders if "crowd" in each.parts.split()], settings))
+        if faulty:
+            systems.update(with_faults(rows, contenders, faulty, settings))
     finally:  # even partial results, if it is interrupted
         show(rows)
         for each in contenders:

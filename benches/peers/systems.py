@@ -1,6 +1,7 @@
-"""The servers of the comparison, one node each: on free ports, ended by process id. Their data is in memory, except that
-those named Durable wait for the disk before they reply."""
+"""The servers of the comparison, one node each or three: on free ports, ended by process id. Their data is in memory,
+except that those named Durable wait for the disk before they reply."""
 
+import concurrent.futures
 import os
 import re
 import shutil
@@ -27,6 +28,10 @@ def _cpu_ticks(pid, children):
     """User and system time of a process and its ended threads, and, if asked for, of its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     return sum(int(field) for field in fields[11 : 15 if children else 13])
+
+
+def _resident(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Process:
@@ -71,6 +76,9 @@ class Process:
     def cpu_us(self):
         return _cpu_ticks(self.process.pid, children=False) / TICKS * 1e6
 
+    def resident(self):
+        """Bytes of memory, or None where garbage decides them."""
+
     def commands(self):
         """How many commands the server has run, or None if it does not count them."""
 
@@ -103,10 +111,10 @@ class Redis(suite.Server):
 
     settings = "no AOF, no RDB, no replica"
     is_with_module = False
-    durable = ()
+    options = ()
 
-    def __init__(self):
-        super().__init__(*self.durable, module=self.is_with_module)
+    def __init__(self, *more):
+        super().__init__(*self.options, *more, module=self.is_with_module)
         self.conn = self.connect()
 
     def version(self):
@@ -114,6 +122,9 @@ class Redis(suite.Server):
 
     def cpu_us(self):
         return _cpu_ticks(self.process.pid, children=False) / TICKS * 1e6
+
+    def resident(self):
+        return _resident(self.process.pid)
 
     def commands(self):
         return sum(int(calls) for calls in re.findall(r"calls=(\d+)", self.conn.call("INFO", "commandstats")))
@@ -124,9 +135,16 @@ class RedisWithModule(Redis):
     is_with_module = True
 
 
+class CrowdedRedisWithModule(RedisWithModule):
+    """For a connection of each waiter."""
+
+    settings = "maxclients and lock.max-waiters 12000; no AOF, no RDB, no replica"
+    options = ("--maxclients", 12_000, "--lock.max-waiters", 12_000)
+
+
 class DurableRedis(Redis):
     settings = "appendonly yes, appendfsync always"
-    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    options = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 class DurableRedisWithModule(DurableRedis):
@@ -137,15 +155,17 @@ class Etcd(Process):
     settings = "one node, data in memory, --unsafe-no-fsync"
     sync = ("--unsafe-no-fsync",)
 
-    def prepare(self):
-        self.peer_port = free_port()
+    def __init__(self, name="0", members=None):
+        """members: the port for other nodes of each of them, by its name."""
+        self.name, self.members = name, members or {name: free_port()}
+        super().__init__()
 
     def command(self):
-        client, peer = (f"http://127.0.0.1:{port}" for port in (self.port, self.peer_port))
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self.port, self.members[self.name]))
         return [
             str(PEERS / "etcd"),
             "--name",
-            "one",
+            self.name,
             "--data-dir",
             str(self.folder / "data"),
             *self.sync,
@@ -160,8 +180,11 @@ class Etcd(Process):
             "--initial-advertise-peer-urls",
             peer,
             "--initial-cluster",
-            f"one={peer}",
+            ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in self.members.items()),
         ]
+
+    def resident(self):
+        return _resident(self.process.pid)
 
     def version(self):
         said = subprocess.run([str(PEERS / "etcd"), "--version"], capture_output=True, text=True, check=True).stdout
@@ -175,11 +198,20 @@ class DurableEtcd(Etcd):
 class ZooKeeper(Process):
     settings = "one node, data in memory, forceSync=no, Java's defaults"
 
+    def __init__(self, name="0", members=None):
+        """members: the two ports for other nodes of each of them, by its number."""
+        self.name, self.members = name, members or {}
+        super().__init__()
+
     def prepare(self):
+        members = "".join(f"server.{name}=127.0.0.1:{a}:{b}\n" for name, (a, b) in self.members.items())
         (self.folder / "zoo.cfg").write_text(
             f"tickTime=2000\ndataDir={self.folder}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
             "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+            f"initLimit=10\nsyncLimit=5\n{members}"
         )
+        (self.folder / "data").mkdir()
+        (self.folder / "data/myid").write_text(self.name)
 
     def command(self):
         return [
@@ -187,7 +219,8 @@ class ZooKeeper(Process):
             f"-Dzookeeper.forceSync={'yes' if self.is_durable else 'no'}",
             "-cp",
             JARS,
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            # One node if the file names no others.
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(self.folder / "zoo.cfg"),
         ]
 
@@ -207,14 +240,22 @@ class DurableZooKeeper(ZooKeeper):
 class Hazelcast(Process):
     settings = "one member, Java's defaults"
 
+    def __init__(self, port=None, members=()):
+        """members: the ports of all of them."""
+        self.own, self.members = port, members
+        super().__init__()
+
     def prepare(self):
+        self.port = self.own or self.port
+        members = "".join(f"<member>127.0.0.1:{port}</member>" for port in self.members)
         (self.folder / "hazelcast.xml").write_text(
             '<hazelcast xmlns="http://www.hazelcast.com/schema/config"><properties>'
             '<property name="hazelcast.phone.home.enabled">false</property>'
             '<property name="hazelcast.logging.type">none</property></properties><network>'
             f'<port auto-increment="false">{self.port}</port><interfaces enabled="true">'
             '<interface>127.0.0.1</interface></interfaces><join><auto-detection enabled="false"/>'
-            '<multicast enabled="false"/></join></network></hazelcast>'
+            f'<multicast enabled="false"/><tcp-ip enabled="{str(bool(members)).lower()}">{members}</tcp-ip>'
+            "</join></network></hazelcast>"
         )
 
     def command(self):
@@ -291,6 +332,115 @@ class DurablePostgres(Postgres):
     settings, is_durable = "the defaults", True
 
 
+class Group:
+    """Three nodes, of which a client gets all ports. A subclass says how they start."""
+
+    node = None
+    SIZE = 3
+
+    def __init__(self):
+        self.nodes = self.start()
+
+    def together(self, *arguments):
+        """Starts a node with each of these arguments. None of them answers before it has met the others."""
+        with concurrent.futures.ThreadPoolExecutor(self.SIZE) as pool:
+            return list(pool.map(lambda own: self.node(*own), arguments))
+
+    @property
+    def port(self):
+        return ",".join(str(node.port) for node in self.nodes)
+
+    def version(self):
+        return self.nodes[0].version()
+
+    def cpu_us(self):
+        return sum(node.cpu_us() for node in self.nodes)
+
+    def commands(self):
+        """Those of the first node: the master."""
+        return self.nodes[0].commands()
+
+    def end(self):
+        for node in self.nodes:
+            node.end()
+
+
+class ReplicatedRedis(Group):
+    """A master and two replicas."""
+
+    settings = "two replicas, no AOF, no RDB"
+    node, options = Redis, ()
+
+    def start(self):
+        master = self.node(*self.options)
+        copies = [self.node(*self.options, "--replicaof", "127.0.0.1", master.port) for _ in range(1, self.SIZE)]
+        until(
+            "the replicas follow", lambda: master.conn.call("INFO", "replication").count("state=online") == len(copies)
+        )
+        return [master, *copies]
+
+
+class ReplicatedRedisWithModule(ReplicatedRedis):
+    settings = "the module's defaults; two replicas, no AOF, no RDB"
+    node = RedisWithModule
+
+
+class RedisWithGrace(ReplicatedRedisWithModule):
+    """With all conditions of the grace. The leases are 30 s."""
+
+    settings = (
+        "two replicas, no AOF, no RDB; lock.failover-grace-ms 40000, min-replicas-to-write 2, min-replicas-max-lag 2, "
+        "repl-ping-replica-period 1"
+    )
+    options = (
+        *("--lock.failover-grace-ms", 40_000, "--min-replicas-to-write", 2, "--min-replicas-max-lag", 2),
+        *("--repl-ping-replica-period", 1),
+    )
+
+    def start(self):
+        nodes = super().start()
+        field = "lock_grace_left_ms:0\r\n"
+        until("the grace has ended", lambda: field in nodes[0].conn.call("INFO", "lock"))
+        return nodes
+
+
+class DurableReplicatedRedisWithModule(ReplicatedRedis):
+    settings = "two replicas; on each node appendonly yes, appendfsync always"
+    node = DurableRedisWithModule
+
+
+class EtcdCluster(Group):
+    settings, node = "three nodes, data in memory, --unsafe-no-fsync", Etcd
+
+    def start(self):
+        members = {str(number): free_port() for number in range(self.SIZE)}
+        return self.together(*((name, members) for name in members))
+
+
+class DurableEtcdCluster(EtcdCluster):
+    settings, node = "three nodes, the defaults", DurableEtcd
+
+
+class ZooKeeperEnsemble(Group):
+    settings, node = "three nodes, data in memory, forceSync=no, Java's defaults", ZooKeeper
+
+    def start(self):
+        members = {str(number): (free_port(), free_port()) for number in range(1, self.SIZE + 1)}
+        return self.together(*((name, members) for name in members))
+
+
+class DurableZooKeeperEnsemble(ZooKeeperEnsemble):
+    settings, node = "three nodes, the defaults", DurableZooKeeper
+
+
+class HazelcastCluster(Group):
+    settings, node = "three members, one backup of each partition (the default), Java's defaults", Hazelcast
+
+    def start(self):
+        ports = [free_port() for _ in range(self.SIZE)]
+        return self.together(*((port, ports) for port in ports))
+
+
 class InOneProcess:
     """Not a server: the limit has none."""
 
@@ -303,6 +453,9 @@ class InOneProcess:
 
     def cpu_us(self):
         return 0
+
+    def resident(self):
+        return None
 
     def commands(self):
         return None

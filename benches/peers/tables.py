@@ -19,6 +19,10 @@ from raw import ROOT, markdown, number
 PAGES = (ROOT / "docs/COMPARED.md", ROOT / "README.md")
 # The other contenders are compared with it.
 OURS = CONTENDERS[0].title
+PARTS = (
+    *("free", "hot", "slots", "durable", "replicated", "readers"),
+    *("crowd", "killed", "restarted", "lost", "fenced"),
+)
 
 
 def newest(part):
@@ -35,8 +39,8 @@ def rows_of(part, clients, measure):
     return run, [each for each in CONTENDERS if has(each)]
 
 
-def shared(part, clients):
-    """A lock or semaphore that all clients want."""
+def shared(part, clients, ours=OURS):
+    """A lock or semaphore that all clients want. ours: whose hand-offs are divided by those of each, if any."""
     run, contenders = rows_of(part, clients, "per_second")
     rows = []
     for each in contenders:
@@ -44,13 +48,13 @@ def shared(part, clients):
         def value(measure, title=each.title):
             return run.median(part, clients, title, measure)
 
-        ours = value("per_second", OURS if part != "durable" else f"{OURS}, on disk")
+        first = value("per_second", ours)
         rows.append(
             [
                 each.title,
                 each.served,
                 number(value("per_second")),
-                f"{ours / value('per_second'):.3g}" if ours and value("per_second") else "",
+                *([f"{first / value('per_second'):.3g}" if first and value("per_second") else ""] if ours else []),
                 f"{value('most'):.0f} / {value('least'):.0f}",
                 number(value("p50_ms"), 1),
                 number(value("p99_ms"), 1),
@@ -63,13 +67,96 @@ def shared(part, clients):
         "lock",
         "served",
         "hand-offs/s",
-        "LOCK.* over Jedis to it",
+        *(["LOCK.* over Jedis to it"] if ours else []),
         "most / least served",
         "p50, ms",
         "p99, ms",
         "p99.9, ms",
         "server CPU, µs each",
         "commands each",
+    ]
+    return markdown(header, rows, 2)
+
+
+def readers():
+    run, contenders = rows_of("readers", 204, "per_second")
+    rows = []
+    for each in contenders:
+
+        def value(measure, title=each.title):
+            return run.median("readers", 204, title, measure)
+
+        rows.append(
+            [
+                each.title,
+                number(value("per_second")),
+                number(value("writes_per_second")),
+                *(number(value(measure), 1) for measure in ("p50_ms", "p99_ms", "write_p50_ms", "write_p99_ms")),
+                f"{value('most'):.0f} / {value('least'):.0f}",
+                number(value("server_us"), 1) if value("server_us") else "",
+                number(value("commands"), 1),
+            ]
+        )
+    header = [
+        "lock",
+        "reads/s",
+        "writes/s",
+        "reader's p50, ms",
+        "p99, ms",
+        "writer's p50, ms",
+        "p99, ms",
+        "reader most / least served",
+        "server CPU, µs each",
+        "commands each",
+    ]
+    return markdown(header, rows)
+
+
+def crowd():
+    """Also those that did not finish."""
+    run = newest("crowd")
+    rows = []
+    for each in CONTENDERS:
+
+        def value(measure, title=each.title):
+            return run.median("crowd", 10_000, title, measure)
+
+        def rounds(measure, title=each.title):
+            return len(run.values.get(("crowd", "10000", title, measure), []))
+
+        if not run or not rounds("per_second") + rounds("failed"):
+            continue
+        if not rounds("per_second"):
+            rows.append([each.title, each.served, "did not finish", *[""] * 7])
+            continue
+        rate = number(value("per_second"))
+        if rounds("failed"):
+            rate += f" (finished {rounds('per_second')} of {rounds('per_second') + rounds('failed')})"
+        rows.append(
+            [
+                each.title,
+                each.served,
+                rate,
+                f"{value('most'):.0f} / {value('least'):.0f}",
+                number(value("p50_ms")),
+                number(value("p99_ms")),
+                number(value("server_us"), 1),
+                number(value("commands"), 1),
+                number(value("bytes")),
+                number(value("errors")),
+            ]
+        )
+    header = [
+        "lock",
+        "served",
+        "hand-offs/s",
+        "most / least served",
+        "p50, ms",
+        "p99, ms",
+        "server CPU, µs each",
+        "commands each",
+        "server memory, bytes a client",
+        "gave up",
     ]
     return markdown(header, rows, 2)
 
@@ -193,7 +280,7 @@ def systems():
 
 
 def runs():
-    used = {part: newest(part) for part in ("free", "hot", "slots", "durable", "killed", "restarted", "lost", "fenced")}
+    used = {part: newest(part) for part in PARTS}
     rows = [
         [
             part,
@@ -212,8 +299,12 @@ TABLES = {
     "hot 64": lambda: shared("hot", 64),
     "hot 16": lambda: shared("hot", 16),
     "slots": lambda: shared("slots", 64),
-    "durable 64": lambda: shared("durable", 64),
-    "durable 1": lambda: shared("durable", 1),
+    "durable 64": lambda: shared("durable", 64, f"{OURS}, on disk"),
+    "durable 1": lambda: shared("durable", 1, f"{OURS}, on disk"),
+    "replicated 64": lambda: shared("replicated", 64, None),
+    "replicated 1": lambda: shared("replicated", 1, None),
+    "readers": readers,
+    "crowd": crowd,
     "main": main_rows,
     "free": free,
     "killed": killed,

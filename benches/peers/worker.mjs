@@ -1,5 +1,6 @@
 /** One process of the comparison, in Node: worker.mjs CONTENDER PORT. run.py describes its input. */
 
+import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
 import net from 'node:net';
 import { createInterface } from 'node:readline';
@@ -15,6 +16,15 @@ const require = createRequire(`${built}/`);
 const contenders = {
   'ioredis package': packageOver,
   'ioredis package, script': packageOver,
+  // The least that a lock in Redis can cost a client: two commands, for a free lock. It is not safe, because DEL
+  // deletes any holder's lock.
+  'ioredis SET and DEL': async (port) => {
+    const client = connect(port);
+    const acquire = async (key) => {
+      if ((await client.set(key, randomUUID(), 'PX', LEASE, 'NX')) !== 'OK') throw new Error('not granted');
+    };
+    return { lock: (key) => [() => acquire(key), () => client.del(key), () => 0] };
+  },
   'node-redlock': async (port) => {
     const Redlock = require('redlock-5').default;
     // The README's settings, but it does not give up.

@@ -14,9 +14,13 @@ type etcdLocks struct {
 	sessions perClient[*concurrency.Session]
 }
 
-func newEtcd(port string) (contender, error) {
+func newEtcd(ports []string) (contender, error) {
+	var endpoints []string
+	for _, port := range ports {
+		endpoints = append(endpoints, "127.0.0.1:"+port)
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"127.0.0.1:" + port}, DialTimeout: time.Minute, Logger: zap.NewNop(),
+		Endpoints: endpoints, DialTimeout: time.Minute, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		return nil, err

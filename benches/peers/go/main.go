@@ -1,4 +1,4 @@
-// One process of the comparison, in Go: peers CONTENDER PORT. run.py describes its input.
+// One process of the comparison, in Go: peers CONTENDER PORTS. run.py describes its input.
 package main
 
 import (
@@ -44,6 +44,11 @@ type semaphores interface {
 	slots(client int, key string, permits int) lock
 }
 
+// sharing is implemented by contenders with a lock for readers.
+type sharing interface {
+	shared(client int, key string) lock
+}
+
 // measured is what one client has measured.
 type measured struct {
 	waits  []time.Duration
@@ -57,11 +62,12 @@ type answer struct {
 	Waits  map[int]int `json:"waits"`
 	Errors int         `json:"errors"`
 	GapMs  float64     `json:"gap_ms"`
+	// The writers' part, when the others are readers.
+	Writers *answer `json:"writers,omitempty"`
 }
 
 func main() {
-	port := os.Args[2]
-	made, err := makers[os.Args[1]](port)
+	made, err := makers[os.Args[1]](strings.Split(os.Args[2], ","))
 	must(err)
 	fmt.Println("{}")
 	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
@@ -91,6 +97,14 @@ func follow(made contender, words []string) answer {
 		permits := int(number(words[4]))
 		return together(clients, seconds, grants, func(client int) lock {
 			return made.(semaphores).slots(client, key, permits)
+		})
+	case "readers":
+		return readersAndWriters(made, key, clients, int(number(words[4])), seconds)
+	case "crowd":
+		// The waiters of one lock have different numbers.
+		locks := int(number(words[4]))
+		return crowd(clients, seconds, number(words[5]), func(client int) lock {
+			return made.lock(client/locks, fmt.Sprintf("%s:%d", key, client%locks))
 		})
 	case "outage":
 		gaps := &gaps{last: time.Now()}
@@ -123,6 +137,10 @@ func together(clients int, seconds float64, body func(lock, time.Time) *measured
 		}()
 	}
 	running.Wait()
+	return summary(every)
+}
+
+func summary(every []*measured) answer {
 	said := answer{Waits: map[int]int{}}
 	for _, one := range every {
 		said.Counts = append(said.Counts, one.inTime)
@@ -161,6 +179,80 @@ func grants(acquire lock, end time.Time) *measured {
 			found.inTime++
 		}
 		must(held.Release())
+	}
+	return found
+}
+
+// readersAndWriters measures the time until each grant of a shared lock, and of the exclusive lock on the same key.
+func readersAndWriters(made contender, key string, clients, writers int, seconds float64) answer {
+	var written answer
+	var running sync.WaitGroup
+	running.Add(1)
+	go func() {
+		defer running.Done()
+		written = together(writers, seconds, grants, func(client int) lock { return made.lock(client, key) })
+	}()
+	read := together(clients-writers, seconds, grants, func(client int) lock {
+		return made.(sharing).shared(writers+client, key)
+	})
+	running.Wait()
+	read.Writers = &written
+	return read
+}
+
+// window is when a crowd is measured: it opens some time after all have asked for their locks.
+type window struct {
+	asked          sync.WaitGroup
+	opened, closed atomic.Bool
+}
+
+// crowd tells run.py when the window opens and when it closes, with a line each, because it measures the server.
+func crowd(clients int, seconds, warm float64, locks func(client int) lock) answer {
+	w := &window{}
+	w.asked.Add(clients)
+	every := make([]*measured, clients)
+	var running sync.WaitGroup
+	for client := range every {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			every[client] = w.grants(locks(client))
+		}()
+	}
+	w.asked.Wait()
+	time.Sleep(time.Duration(warm * float64(time.Second)))
+	w.opened.Store(true)
+	fmt.Println("{}")
+	time.Sleep(time.Duration(seconds * float64(time.Second)))
+	w.closed.Store(true)
+	fmt.Println("{}")
+	running.Wait()
+	return summary(every)
+}
+
+// grants measures the time until each grant after the window has opened. Only those before it closes count. A client
+// that gives up has waited, too.
+func (w *window) grants(acquire lock) *measured {
+	found := &measured{}
+	w.asked.Done()
+	for !w.closed.Load() {
+		asked := time.Now()
+		held, err := acquire()
+		if err != nil {
+			found.waits = append(found.waits, time.Since(asked))
+			found.errors++
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if w.opened.Load() {
+			found.waits = append(found.waits, time.Since(asked))
+			if !w.closed.Load() {
+				found.inTime++
+			}
+		}
+		if held.Release() != nil {
+			found.errors++
+		}
 	}
 	return found
 }

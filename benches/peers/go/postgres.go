@@ -13,16 +13,23 @@ type postgres struct {
 	kind  func(conn *reconnecting, key string) lock
 }
 
-func newPostgres(port string, kind func(*reconnecting, string) lock) contender {
-	made := &postgres{kind: kind}
-	made.conns.create = func() (*reconnecting, error) {
-		conn := &reconnecting{address: "postgres://postgres@127.0.0.1:" + port + "/postgres?sslmode=disable"}
-		return conn, conn.check()
+func newPostgres(kind func(*reconnecting, string) lock) func(ports []string) (contender, error) {
+	return func(ports []string) (contender, error) {
+		made := &postgres{kind: kind}
+		made.conns.create = func() (*reconnecting, error) {
+			conn := &reconnecting{address: "postgres://postgres@127.0.0.1:" + ports[0] + "/postgres?sslmode=disable"}
+			return conn, conn.check()
+		}
+		return made, nil
 	}
-	return made
 }
 
 func (p *postgres) lock(client int, key string) lock { return p.kind(p.conns.of(client), key) }
+
+// shared is an advisory lock.
+func (p *postgres) shared(client int, key string) lock {
+	return advisoryOf(p.conns.of(client), key, "_shared")
+}
 
 // reconnecting is a connection that is opened again after an error.
 type reconnecting struct {
@@ -42,7 +49,10 @@ type pgHeld func() error
 func (h pgHeld) Release() error { return h() }
 func (pgHeld) Token() int64     { return 0 }
 
-func advisory(conn *reconnecting, key string) lock {
+func advisory(conn *reconnecting, key string) lock { return advisoryOf(conn, key, "") }
+
+// advisoryOf takes an advisory lock of this mode.
+func advisoryOf(conn *reconnecting, key, mode string) lock {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(key)) // never fails
 	id := int64(hash.Sum64())
@@ -50,9 +60,9 @@ func advisory(conn *reconnecting, key string) lock {
 		if err := conn.check(); err != nil {
 			return nil, err
 		}
-		_, err := conn.Exec(background, "select pg_advisory_lock($1)", id)
+		_, err := conn.Exec(background, "select pg_advisory_lock"+mode+"($1)", id)
 		return pgHeld(func() error {
-			_, err := conn.Exec(background, "select pg_advisory_unlock($1)", id)
+			_, err := conn.Exec(background, "select pg_advisory_unlock"+mode+"($1)", id)
 			return err
 		}), err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,28 +19,40 @@ import (
 )
 
 // makers connect a contender.
-var makers = map[string]func(port string) (contender, error){
-	"go-redis package":         func(port string) (contender, error) { return newPackage(port), nil },
-	"go-redis package, script": func(port string) (contender, error) { return newPackage(port), nil },
-	"go-redis session": func(port string) (contender, error) {
-		return newPackage(port, serverlock.Session()), nil
+var makers = map[string]func(ports []string) (contender, error){
+	"go-redis package":             newPackage(),
+	"go-redis package, script":     newPackage(),
+	"go-redis package, replicas=1": newPackage(serverlock.Replicas(1, time.Second)),
+	"go-redis session":             newPackage(serverlock.Session()),
+	"go-redis raw": func(ports []string) (contender, error) {
+		return rawCommands{connect(ports, mostClients)}, nil
 	},
-	"go-redis raw":        func(port string) (contender, error) { return rawCommands{connect(port)}, nil },
+	"go-redis raw, 10,000 connections": func(ports []string) (contender, error) {
+		return rawCommands{connect(ports, 10_000)}, nil
+	},
 	"go-redis raw NOTIFY": newNotified,
-	"redsync": func(port string) (contender, error) {
-		return redsyncLocks{redsync.New(redsyncgoredis.NewPool(connect(port)))}, nil
+	"go-redis SET and DEL": func(ports []string) (contender, error) {
+		return setAndDel{connect(ports, mostClients)}, nil
 	},
-	"bsm/redislock": func(port string) (contender, error) {
-		return redislocks{redislock.New(connect(port))}, nil
+	"redsync": func(ports []string) (contender, error) {
+		return redsyncLocks{redsync.New(redsyncgoredis.NewPool(connect(ports, mostClients)))}, nil
+	},
+	"bsm/redislock": func(ports []string) (contender, error) {
+		return redislocks{redislock.New(connect(ports, mostClients))}, nil
 	},
 	"etcd":                     newEtcd,
-	"PostgreSQL advisory lock": func(port string) (contender, error) { return newPostgres(port, advisory), nil },
-	"PostgreSQL FOR UPDATE":    func(port string) (contender, error) { return newPostgres(port, forUpdate), nil },
+	"PostgreSQL advisory lock": newPostgres(advisory),
+	"PostgreSQL FOR UPDATE":    newPostgres(forUpdate),
 }
 
-// connect has a connection for each client, because plain commands wait in the server.
-func connect(port string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, PoolSize: 256, ReadTimeout: 2 * wait})
+const mostClients = 256
+
+// connect has up to this many connections: one for each client, because plain commands wait in the server. The first
+// port is that of the master.
+func connect(ports []string, connections int) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:" + ports[0], PoolSize: connections, ReadTimeout: 2 * wait, DialTimeout: time.Minute,
+	})
 }
 
 type packageLocks struct {
@@ -47,8 +60,11 @@ type packageLocks struct {
 	options []serverlock.Option
 }
 
-func newPackage(port string, options ...serverlock.Option) contender {
-	return packageLocks{serverlock.New(goredis.New(connect(port))), append(options, serverlock.Wait(wait))}
+func newPackage(options ...serverlock.Option) func(ports []string) (contender, error) {
+	return func(ports []string) (contender, error) {
+		locks := serverlock.New(goredis.New(connect(ports, mostClients)))
+		return packageLocks{locks, append(options, serverlock.Wait(wait))}, nil
+	}
 }
 
 func (p packageLocks) lock(_ int, key string) lock {
@@ -57,6 +73,10 @@ func (p packageLocks) lock(_ int, key string) lock {
 
 func (p packageLocks) slots(_ int, key string, permits int) lock {
 	return acquiring(p.locks.Limit(key, permits, lease, p.options...))
+}
+
+func (p packageLocks) shared(_ int, key string) lock {
+	return acquiring(p.locks.Shared(key, lease, p.options...))
 }
 
 func acquiring(described *serverlock.Lock) lock {
@@ -110,8 +130,8 @@ type notified struct {
 	turns   map[int64]chan struct{}
 }
 
-func newNotified(port string) (contender, error) {
-	client := connect(port)
+func newNotified(ports []string) (contender, error) {
+	client := connect(ports, mostClients)
 	n := &notified{client: client, channel: fmt.Sprintf("peers:%d", nextID()), turns: map[int64]chan struct{}{}}
 	subscription := client.Subscribe(background, n.channel)
 	if _, err := subscription.Receive(background); err != nil {
@@ -171,6 +191,29 @@ func (n *notified) acquiring(key string, kind ...any) lock {
 		}
 	}
 }
+
+// setAndDel is the least that a lock in Redis can cost a client: two commands, for a free lock. It is not safe, because
+// DEL deletes any holder's lock.
+type setAndDel struct{ client *redis.Client }
+
+func (s setAndDel) lock(_ int, key string) lock {
+	return func() (held, error) {
+		secret := strconv.FormatInt(nextID(), 10)
+		isGranted, err := s.client.SetNX(background, key, secret, lease).Result()
+		if err == nil && !isGranted {
+			err = errors.New("not granted")
+		}
+		return deleted{s.client, key}, err
+	}
+}
+
+type deleted struct {
+	client *redis.Client
+	key    string
+}
+
+func (d deleted) Release() error { return d.client.Del(background, d.key).Err() }
+func (deleted) Token() int64     { return 0 }
 
 type redsyncLocks struct{ locks *redsync.Redsync }
 

@@ -17,5 +17,14 @@ interface Lock {
         default Lock slots(String key, int permits) throws Exception {
             return null;
         }
+
+        /** A shared lock, and the exclusive lock that excludes it; null if the contender has none. */
+        default Lock reader(String key) throws Exception {
+            return null;
+        }
+
+        default Lock writer(String key) throws Exception {
+            return lock(key);
+        }
     }
 }

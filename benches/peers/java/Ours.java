@@ -4,48 +4,59 @@ import dev.serverlock.ServerLock;
 import dev.serverlock.jedis.JedisServer;
 import dev.serverlock.lettuce.LettuceServer;
 import io.lettuce.core.RedisURI;
+import io.lettuce.core.SetArgs;
 import java.time.Duration;
+import java.util.UUID;
+import java.util.function.UnaryOperator;
 import redis.clients.jedis.BuilderFactory;
 import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.CommandObject;
 import redis.clients.jedis.ConnectionPoolConfig;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
+import redis.clients.jedis.params.SetParams;
 
-/** LOCK.* through the package, and as plain commands. */
+/** LOCK.* through the package and as plain commands, and SET with DEL beside them. */
 final class Ours {
     private static final Duration LEASE = Duration.ofMillis(Worker.LEASE_MS);
     private static final Duration WAIT = Duration.ofMillis(Worker.WAIT_MS);
 
     private Ours() {}
 
-    static Lock.Contender jedis(int port, boolean isSession) {
-        return of(Locks.over(JedisServer.of(client(port))), isSession);
+    static Lock.Contender jedis(int port, UnaryOperator<ServerLock> options) {
+        return of(Locks.over(JedisServer.of(client(port))), options);
     }
 
     static Lock.Contender lettuce(int port) {
         RedisURI uri = RedisURI.create("127.0.0.1", port);
         var client = io.lettuce.core.RedisClient.create(uri);
-        return of(Locks.over(LettuceServer.of(client, uri, client.connect())), false);
+        return of(Locks.over(LettuceServer.of(client, uri, client.connect())), UnaryOperator.identity());
     }
 
-    private static Lock.Contender of(Locks locks, boolean isSession) {
+    private static Lock.Contender of(Locks locks, UnaryOperator<ServerLock> options) {
         return new Lock.Contender() {
             @Override
             public Lock lock(String key) {
-                return held(locks.lock(key, LEASE), isSession);
+                return held(locks.lock(key, LEASE));
             }
 
             @Override
             public Lock slots(String key, int permits) {
-                return held(locks.limit(key, permits, LEASE), isSession);
+                return held(locks.limit(key, permits, LEASE));
+            }
+
+            @Override
+            public Lock reader(String key) {
+                return held(locks.shared(key, LEASE));
+            }
+
+            private Lock held(ServerLock free) {
+                return Ours.held(options.apply(free.waiting(WAIT)));
             }
         };
     }
 
-    private static Lock held(ServerLock free, boolean isSession) {
-        ServerLock waiting = free.waiting(WAIT);
-        ServerLock lock = isSession ? waiting.session() : waiting;
+    private static Lock held(ServerLock lock) {
         return new Lock() {
             @Override
             public Object acquire() throws InterruptedException {
@@ -98,6 +109,41 @@ final class Ours {
             @Override
             public void release(Object token) {
                 call(client, "LOCK.RELEASE", key, token.toString());
+            }
+        };
+    }
+
+    /**
+     * The least that a lock in Redis can cost a client: two commands, for a free lock. It is not safe, because DEL
+     * deletes any holder's lock.
+     */
+    static Lock.Contender setAndDel(int port) {
+        RedisClient client = client(port);
+        SetParams once = SetParams.setParams().nx().px(Worker.LEASE_MS);
+        return key -> setAndDel(secret -> client.set(key, secret, once), () -> client.del(key));
+    }
+
+    static Lock.Contender setAndDelOverLettuce(int port) {
+        RedisURI uri = RedisURI.create("127.0.0.1", port);
+        var commands = io.lettuce.core.RedisClient.create(uri).connect().sync();
+        SetArgs once = SetArgs.Builder.nx().px(Worker.LEASE_MS);
+        return key -> setAndDel(secret -> commands.set(key, secret, once), () -> commands.del(key));
+    }
+
+    private static Lock setAndDel(UnaryOperator<String> set, Runnable del) {
+        return new Lock() {
+            @Override
+            public Object acquire() {
+                String secret = UUID.randomUUID().toString();
+                if (set.apply(secret) == null) {
+                    throw new IllegalStateException("not granted");
+                }
+                return secret;
+            }
+
+            @Override
+            public void release(Object secret) {
+                del.run();
             }
         };
     }

@@ -1,22 +1,29 @@
+import dev.serverlock.ServerLock;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintWriter;
 import java.net.Socket;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.UnaryOperator;
 
-/** One process of the comparison, in Java: Worker CONTENDER PORT. run.py describes its input. */
+/** One process of the comparison, in Java: Worker CONTENDER PORTS. run.py describes its input. */
 public final class Worker {
     static final long LEASE_MS = Long.parseLong(System.getenv().getOrDefault("LEASE_MS", "30000"));
     static final long WAIT_MS = 120_000;
     static final int MOST_CLIENTS = 256;
+    /** Redisson subscribes to a channel for each lock, or each waiter. Its default is 250 in all. */
+    private static final String MANY_SUBSCRIPTIONS = ", 12,500 subscriptions";
 
     private final Lock.Contender contender;
 
@@ -24,25 +31,36 @@ public final class Worker {
         this.contender = contender;
     }
 
-    static Lock.Contender contender(String name, int port) {
+    /** ports: those of all nodes, the master's first. */
+    static Lock.Contender contender(String name, int[] ports) throws Exception {
+        int port = ports[0];
         switch (name) {
             case "jedis package", "jedis package, script":
-                return Ours.jedis(port, false);
+                return Ours.jedis(port, UnaryOperator.identity());
+            case "jedis package, replicas=1":
+                return Ours.jedis(port, lock -> lock.replicas(1, Duration.ofSeconds(1)));
             case "jedis session":
-                return Ours.jedis(port, true);
+                return Ours.jedis(port, ServerLock::session);
             case "jedis raw":
                 return Ours.raw(port);
+            case "jedis SET and DEL":
+                return Ours.setAndDel(port);
             case "lettuce package":
                 return Ours.lettuce(port);
+            case "lettuce SET and DEL":
+                return Ours.setAndDelOverLettuce(port);
             case "curator":
-                return Others.curator(port);
+                return Others.curator(ports);
             case "hazelcast":
-                return Others.hazelcast(port);
+                return Others.hazelcast(ports);
             case "in one process":
                 return Others.inOneProcess();
             default:
                 if (name.startsWith("redisson ")) {
-                    return Others.redisson(port, name.substring("redisson ".length()));
+                    String kind = name.substring("redisson ".length());
+                    boolean isForMany = kind.endsWith(MANY_SUBSCRIPTIONS);
+                    kind = isForMany ? kind.substring(0, kind.length() - MANY_SUBSCRIPTIONS.length()) : kind;
+                    return Others.redisson(ports, kind, isForMany ? 250 : 5);
                 }
                 throw new IllegalArgumentException("no contender " + name);
         }
@@ -58,7 +76,7 @@ public final class Worker {
 
         void add(long wait) {
             if (count == waits.length) {
-                waits = java.util.Arrays.copyOf(waits, 2 * count);
+                waits = Arrays.copyOf(waits, 2 * count);
             }
             waits[count++] = wait;
         }
@@ -78,7 +96,7 @@ public final class Worker {
             own.add(locks.lock(number));
         }
         long end = System.nanoTime() + (long) (seconds * 1e9);
-        ExecutorService threads = Executors.newFixedThreadPool(clients);
+        ExecutorService threads = threads(clients);
         List<Callable<Measured>> bodies = new ArrayList<>();
         for (Lock lock : own) {
             bodies.add(() -> client.run(lock, end));
@@ -92,6 +110,11 @@ public final class Worker {
             threads.shutdown();
         }
         return every;
+    }
+
+    /** With small stacks, because there can be 10,000. */
+    private static ExecutorService threads(int count) {
+        return Executors.newFixedThreadPool(count, body -> new Thread(null, body, "client", 256 * 1024));
     }
 
     /** The time of acquire and release. */
@@ -118,6 +141,77 @@ public final class Worker {
             lock.release(held);
         }
         return measured;
+    }
+
+    /** The time until each grant of a shared lock, and of the exclusive lock on the same key. */
+    private String readersAndWriters(String key, int clients, int writers, double seconds) throws Exception {
+        ExecutorService thread = Executors.newSingleThreadExecutor();
+        Future<List<Measured>> written =
+                thread.submit(() -> together(writers, seconds, n -> contender.writer(key), Worker::grants));
+        thread.shutdown();
+        List<Measured> read = together(clients - writers, seconds, n -> contender.reader(key), Worker::grants);
+        String readers = json(read, 0);
+        return readers.substring(0, readers.length() - 1) + ", \"writers\": " + json(written.get(), 0) + "}";
+    }
+
+    /** When a crowd is measured: the window opens some time after all have asked for their locks. */
+    private static final class Window {
+        final CountDownLatch asked;
+        volatile boolean isOpened;
+        volatile boolean isClosed;
+
+        Window(int clients) {
+            asked = new CountDownLatch(clients);
+        }
+
+        /**
+         * The time until each grant after the window has opened. Only those before it closes count. A client that gives
+         * up has waited, too.
+         */
+        Measured grants(Lock lock) throws InterruptedException {
+            Measured measured = new Measured();
+            asked.countDown();
+            while (!isClosed) {
+                long began = System.nanoTime();
+                try {
+                    Object held = lock.acquire();
+                    if (isOpened) {
+                        measured.add(System.nanoTime() - began);
+                        measured.inTime += isClosed ? 0 : 1;
+                    }
+                    lock.release(held);
+                } catch (Exception error) {
+                    measured.add(System.nanoTime() - began);
+                    measured.errors++;
+                    Thread.sleep(10);
+                }
+            }
+            return measured;
+        }
+    }
+
+    /** Tells run.py when the window opens and when it closes, with a line each, because it measures the server. */
+    private static List<Measured> crowd(int clients, double seconds, double warm, Locks locks) throws Exception {
+        Window window = new Window(clients);
+        ExecutorService threads = threads(clients);
+        List<Future<Measured>> running = new ArrayList<>();
+        for (int number = 0; number < clients; number++) {
+            Lock lock = locks.lock(number);
+            running.add(threads.submit(() -> window.grants(lock)));
+        }
+        window.asked.await();
+        Thread.sleep((long) (warm * 1000));
+        window.isOpened = true;
+        System.out.println("{}");
+        Thread.sleep((long) (seconds * 1000));
+        window.isClosed = true;
+        System.out.println("{}");
+        List<Measured> every = new ArrayList<>();
+        for (Future<Measured> measured : running) {
+            every.add(measured.get());
+        }
+        threads.shutdown();
+        return every;
     }
 
     private long lastGrant;
@@ -211,6 +305,12 @@ public final class Worker {
             case "slots":
                 int permits = Integer.parseInt(words[4]);
                 return json(together(clients, seconds, n -> contender.slots(key, permits), Worker::grants), 0);
+            case "readers":
+                return readersAndWriters(key, clients, Integer.parseInt(words[4]), seconds);
+            case "crowd":
+                int locks = Integer.parseInt(words[4]);
+                double warm = Double.parseDouble(words[5]);
+                return json(crowd(clients, seconds, warm, n -> contender.lock(key + ":" + n % locks)), 0);
             case "outage":
                 lastGrant = System.nanoTime();
                 longestGap = 0;
@@ -235,12 +335,19 @@ public final class Worker {
     }
 
     public static void main(String[] args) throws Exception {
-        Worker worker = new Worker(contender(args[0], Integer.parseInt(args[1])));
+        int[] ports =
+                Arrays.stream(args[1].split(",")).mapToInt(Integer::parseInt).toArray();
+        Worker worker = new Worker(contender(args[0], ports));
         System.out.println("{}");
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = orders.readLine(); line != null; line = orders.readLine()) {
-            System.out.println(worker.answer(line.split(" ")));
+        try {
+            for (String line = orders.readLine(); line != null; line = orders.readLine()) {
+                System.out.println(worker.answer(line.split(" ")));
+            }
+            Runtime.getRuntime().halt(0);
+        } catch (Exception failed) {
+            failed.printStackTrace();
+            Runtime.getRuntime().halt(1); // the threads of libraries would keep it running
         }
-        Runtime.getRuntime().halt(0);
     }
 }

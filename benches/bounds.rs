@@ -1,11 +1,13 @@
 //! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names. If
 //! instructions were counted, they decide: other work on the machine distorts times.
 //!
-//! `--measure` first measures what the bounds need, and nothing else. `--write` instead fills the tables in README.md
-//! and benches/README.md, between `<!-- table: NAME -->` and `<!-- end of table -->`, from the newest raw runs on all
-//! servers, so that no figure is typed by hand. It measures nothing.
+//! `--measure` first measures what the bounds need, and nothing else. Only the comparison with other systems is not
+//! measured then: `make bench-peers` does that. `--write` instead fills the tables in README.md and benches/README.md,
+//! between `<!-- table: NAME -->` and `<!-- end of table -->`, from the newest raw runs on all servers, so that no
+//! figure is typed by hand. It measures nothing.
 
 pub mod list;
+mod peers;
 mod tables;
 
 use crate::measure::runs::{cpu_us, number, Row, Run};
@@ -79,6 +81,10 @@ impl Outcome {
                 let of =
                     |name: &str| run.rounds(|row| row["contender"] == name, |row| number(row, "used_memory_bytes"));
                 (of(OURS), of(bound.against), None)
+            }
+            Of::FastestPeer(_) | Of::CheapestQueue(_) | Of::SameClient(..) | Of::KilledHolder(_) => {
+                let (ours, theirs) = peers::rounds(bound.of, server)?;
+                (ours, theirs, None)
             }
         };
         Some(Self { ratio: Ratio::of(&ours, &theirs)?, instructions })

@@ -32,7 +32,28 @@ pub enum Of {
     Pause(&'static str),
     /// `used_memory`.
     Memory,
+    /// The time from one hand-off to the next, 64 clients: ours, by its title in the comparison with other systems,
+    /// against the fastest lock of another project.
+    FastestPeer(&'static str),
+    /// The server's CPU time for a hand-off, against the cheapest of [`QUEUED_PEERS`].
+    CheapestQueue(&'static str),
+    /// The time of a pair on a free lock, one client, against two plain commands over the same library.
+    SameClient(&'static str, &'static str),
+    /// The time until the next client has the lock of a killed process.
+    KilledHolder(&'static str),
 }
+
+/// The locks of other projects whose server has a queue, by their titles in the comparison.
+pub const QUEUED_PEERS: [&str; 6] = [
+    "Redisson FairLock",
+    "etcd concurrency.Mutex",
+    "ZooKeeper, Curator",
+    "Hazelcast IMap",
+    "PostgreSQL advisory lock",
+    "PostgreSQL FOR UPDATE",
+];
+/// The default of `lock.margin-ms`.
+pub const MARGIN_S: f64 = 1.0;
 
 /// Our side's name in the raw files.
 pub const OURS: &str = "LOCK.*";
@@ -80,6 +101,12 @@ const fn waiting(operation: &'static str, against: &'static str, at_most: f64, o
     Bound { operation, against, state: State::NoSink, on: ALL, at_most, of }
 }
 
+const fn package(operation: &'static str, ours: &'static str, theirs: &'static str) -> Bound {
+    waiting(operation, theirs, 1.2, Of::SameClient(ours, theirs))
+}
+
+const OVER_JEDIS: &str = "LOCK.*, serverlock over Jedis";
+const FASTEST: &str = "the fastest other lock";
 const SCRIPT: &str = "SET NX PX + EVALSHA";
 const REDIS_8: &[&str] = &["redis-8."];
 const NOT_REDIS_8: &[&str] = &["redis-6.", "redis-7.", "valkey-"];
@@ -88,7 +115,7 @@ const HAS_DELEX: &[&str] = &["redis-8.4", "redis-8.6", "redis-8.8", "redis-8.10"
 const SKIPS_VALIDATION: &[&str] = &["valkey-8.1", "valkey-9."];
 const VALIDATES: &[&str] = &["redis-", "valkey-8.0"];
 
-pub const BOUNDS: [Bound; 22] = [
+pub const BOUNDS: [Bound; 32] = [
     alone(PAIR, SCRIPT, NOT_REDIS_8, 0.55),
     alone(PAIR, SCRIPT, REDIS_8, 0.62),
     alone(PAIR, "SET NX PX + DELEX IFEQ", HAS_DELEX, 1.08),
@@ -112,6 +139,26 @@ pub const BOUNDS: [Bound; 22] = [
     waiting(LEAVE, "5 ms", 1.0, Of::Pause("pause: disconnect")),
     waiting(DEMOTION, "5 ms", 1.0, Of::Pause("pause: demotion")),
     waiting(MEMORY, "SET NX PX, 36 bytes", 1.0, Of::Memory),
+    waiting("64 clients, package over Jedis: time", FASTEST, 1.0, Of::FastestPeer(OVER_JEDIS)),
+    waiting("64 clients, commands over Jedis: time", FASTEST, 1.0, Of::FastestPeer("LOCK.* commands, Jedis")),
+    waiting("64 clients, package over Jedis: CPU", "the cheapest other queue", 1.0, Of::CheapestQueue(OVER_JEDIS)),
+    package("pair, package over Jedis: time", OVER_JEDIS, "SET NX PX and DEL, Jedis"),
+    package("pair, package over Lettuce: time", "LOCK.*, serverlock over Lettuce", "SET NX PX and DEL, Lettuce"),
+    package("pair, package over go-redis: time", "LOCK.*, serverlock over go-redis", "SET NX PX and DEL, go-redis"),
+    package("pair, package over redis-py: time", "LOCK.*, serverlock over redis-py", "SET NX PX and DEL, redis-py"),
+    package("pair, package over ioredis: time", "LOCK.*, serverlock over ioredis", "SET NX PX and DEL, ioredis"),
+    waiting(
+        "killed SESSION over Jedis: time",
+        "its margin, 1 s",
+        1.0,
+        Of::KilledHolder("LOCK.* SESSION, serverlock over Jedis"),
+    ),
+    waiting(
+        "killed SESSION over go-redis: time",
+        "its margin, 1 s",
+        1.0,
+        Of::KilledHolder("LOCK.* SESSION, serverlock over go-redis"),
+    ),
 ];
 
 impl Bound {

@@ -18,16 +18,17 @@ the usual Redis locks: one node each, in memory; then on disk, and three nodes e
 | lost, fenced | lost updates of a counter that the lock guards, while clients and the server are paused or killed |
 
 The contenders take turns: each round measures all of them, in a different order, on servers and processes that stay.
-In `crowd`, each has a new server and a new process in each round. In `fenced` the counter refuses a fencing token below the largest that it has seen.
+In `crowd`, each has a new server and a new process in each round. In `fenced` the counter refuses a fencing token below
+the largest that it has seen.
 
-A worker is one process of one contender: WORKER CONTENDER PORTS, with commas between the ports. It prints `{}` when it is connected, then answers each line of its input with
-one line of JSON: `free KEY CLIENTS SECONDS`, `hot KEY CLIENTS SECONDS`, `slots KEY CLIENTS SECONDS PERMITS`,
-`readers KEY CLIENTS SECONDS WRITERS`, `outage KEY CLIENTS SECONDS`, `count KEY CLIENTS SECONDS PORT fenced|unfenced` with the grants of each client
-(`counts`), a histogram of the times (`waits`: how many took about 1.02^n nanoseconds), `errors`, and the longest time
-without a grant (`gap_ms`); for readers, also with those of the `writers`; `hold KEY` once it has the lock. After
-`crowd KEY CLIENTS SECONDS LOCKS WARM`, it prints `{}` when the measured time begins, WARM seconds after all clients have
-asked, and when it ends; then the answer. The environment's LEASE_MS is the lease, or the session's
-time-out.
+A worker is one process of one contender: WORKER CONTENDER PORTS, with commas between the ports. It prints `{}` when it
+is connected, then answers each line of its input with one line of JSON: `free KEY CLIENTS SECONDS`, `hot KEY CLIENTS
+SECONDS`, `slots KEY CLIENTS SECONDS PERMITS`, `readers KEY CLIENTS SECONDS WRITERS`, `outage KEY CLIENTS SECONDS`,
+`count KEY CLIENTS SECONDS PORT fenced|unfenced` with the grants of each client (`counts`), a histogram of the times
+(`waits`: how many took about 1.02^n nanoseconds), `errors`, and the longest time without a grant (`gap_ms`); for
+readers, also with those of the `writers`; `hold KEY` once it has the lock. After `crowd KEY CLIENTS SECONDS LOCKS WARM`
+it prints `{}` when the measured time begins, WARM seconds after all clients have asked, and again when it ends; then the
+answer. The environment's LEASE_MS is the lease, or the session's time-out.
 
 Every round is kept as CSV in benches/runs, unless --smoke is given; tables.py fills docs/COMPARED.md from there.
 """
@@ -303,13 +304,12 @@ def one_by_one(rows, contenders, settings):
 
 def crowd(contender, clients, settings):
     seconds = settings.seconds or CROWD_SECONDS
-    warm = settings.warm * LANGUAGES[contender.language].warms
     with faults.started(contender, Worker, 1, LEASE_MS) as (server, (worker,)):
         version, at_first = faults.described(server), server.resident()
         patience = threading.Timer(PATIENCE, worker.kill)
         patience.start()
         try:
-            worker.ask("crowd", "crowd", clients, seconds, clients // CLIENTS_OF_A_LOCK, warm)
+            worker.ask("crowd", "crowd", clients, seconds, clients // CLIENTS_OF_A_LOCK, settings.warm)
             commands, cpu = server.commands(), server.cpu_us()
             worker.hear()
             # The question itself is a command.
@@ -376,7 +376,9 @@ def main():
     parser.add_argument("--clients", action="append", type=int, help="instead of each part's own numbers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, help="per contender and round, instead of 2, or 10 in crowd")
-    parser.add_argument("--warm", type=float, default=6.0, help="seconds of each part before the first round, in Java")
+    parser.add_argument(
+        "--warm", type=float, default=6.0, help="seconds of each part before the first round, in Java; in crowd for all"
+    )
     parser.add_argument("--fault-rounds", type=int, default=3)
     parser.add_argument("--smoke", action="store_true", help="keep nothing")
     settings = parser.parse_args()

@@ -176,6 +176,10 @@ CONTENDERS = [
         "readers",
     ),
 ]
+CONTENDERS = [
+    dataclasses.replace(each, parts=f"{each.parts} pair") if each.title.startswith("LOCK.*, serverlock") else each
+    for each in CONTENDERS
+]
 # Redisson subscribes to a channel for each lock, or each waiter.
 CONTENDERS += [
     dataclasses.replace(
@@ -188,7 +192,7 @@ CONTENDERS += [
     if each.title in ("Redisson RLock", "Redisson FairLock")
 ]
 CONTENDERS += [
-    Contender(f"SET NX PX and DEL, {library}", f"{worker} SET and DEL", language, REDIS, "never", "free")
+    Contender(f"SET NX PX and DEL, {library}", f"{worker} SET and DEL", language, REDIS, "never", "pair")
     for library, worker, language in (
         ("Jedis", "jedis", "java"),
         ("Lettuce", "lettuce", "java"),

@@ -7,6 +7,7 @@ the usual Redis locks: one node each, in memory; then on disk, and three nodes e
 | part | measures |
 |---|---|
 | free | 1, 8 and 64 clients, each with a lock of its own: acquire and release |
+| pair | as free, with 1 client: the packages, and SET NX PX and DEL over the same libraries |
 | hot | 16 and 64 clients on one lock: hand-offs, fairness, the wait for a grant |
 | slots | 64 clients on a semaphore of 10 |
 | durable | as hot, with 1 and 64 clients, on servers that wait for the disk |
@@ -53,11 +54,12 @@ from contenders import CONTENDERS, LANGUAGES
 from systems import PEERS
 
 PARTS = (
-    *("free", "hot", "slots", "durable", "replicated", "readers"),
+    *("free", "pair", "hot", "slots", "durable", "replicated", "readers"),
     *("crowd", "killed", "restarted", "lost", "fenced"),
 )
 CLIENTS = {
     "free": (1, 8, 64),
+    "pair": (1,),
     "hot": (16, 64),
     "slots": (64,),
     "durable": (1, 64),
@@ -66,7 +68,7 @@ CLIENTS = {
     "crowd": (10_000,),
 }
 # The order that a part gives to the workers, where the names differ.
-ORDERS = {"durable": "hot", "replicated": "hot"}
+ORDERS = {"pair": "free", "durable": "hot", "replicated": "hot"}
 PERMITS, WRITERS = 10, 4
 # How long each contender is measured in each round.
 SECONDS, CROWD_SECONDS = 2.0, 10.0
@@ -286,9 +288,8 @@ def measure(rows, crowd, part, clients, round_, place, seconds):
     )
 
 
-def one_by_one(rows, contenders, settings):
-    """Each contender alone, on a new server. One that fails gets a row that says so."""
-    found = {}
+def one_by_one(rows, contenders, settings, found):
+    """Each contender alone, on a new server. One that fails gets a row that says so. found: gets the servers."""
     clients = settings.clients[0] if settings.clients else CLIENTS["crowd"][0]
     for round_ in range(1, settings.rounds + 1):
         for place, contender in turns(contenders, round_):
@@ -299,7 +300,6 @@ def one_by_one(rows, contenders, settings):
                 note(f"FAILED: {contender.title}: {error}")
                 measures = {"failed": 1}
             rows.add("crowd", contender, clients, round_, place, **measures)
-    return found
 
 
 def crowd(contender, clients, settings):
@@ -391,7 +391,7 @@ def main():
     for contender in [each for each in contenders if each.missing()]:
         note(f"skipped {contender.title}: no {Path(contender.missing()).name}")
         contenders.remove(contender)
-    rows, found = Rows(), raw.facts(settings, seconds=settings.seconds or SECONDS)
+    rows, found = Rows(), raw.facts(settings, seconds=settings.seconds or f"{SECONDS:g}, in crowd {CROWD_SECONDS:g}")
     steady = [part for part in parts if part in CLIENTS and part != "crowd"]
     faulty = [part for part in parts if part not in CLIENTS]
     systems = {}
@@ -400,7 +400,7 @@ def main():
             able = [each for each in contenders if set(steady) & set(each.parts.split())]
             systems.update(side_by_side(rows, able, steady, settings))
         if "crowd" in parts:
-            systems.update(one_by_one(rows, [each for each in contenders if "crowd" in each.parts.split()], settings))
+            one_by_one(rows, [each for each in contenders if "crowd" in each.parts.split()], settings, systems)
         if faulty:
             systems.update(with_faults(rows, contenders, faulty, settings))
     finally:  # even partial results, if it is interrupted

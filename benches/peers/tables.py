@@ -20,7 +20,7 @@ PAGES = (ROOT / "docs/COMPARED.md", ROOT / "README.md")
 # The other contenders are compared with it.
 OURS = CONTENDERS[0].title
 PARTS = (
-    *("free", "hot", "slots", "durable", "replicated", "readers"),
+    *("free", "pair", "hot", "slots", "durable", "replicated", "readers"),
     *("crowd", "killed", "restarted", "lost", "fenced"),
 )
 

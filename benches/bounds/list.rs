@@ -37,7 +37,7 @@ pub enum Of {
     FastestPeer(&'static str),
     /// The server's CPU time for a hand-off, against the cheapest of [`QUEUED_PEERS`].
     CheapestQueue(&'static str),
-    /// The time of a pair on a free lock, one client, against two plain commands over the same library.
+    /// The median time of a pair on a free lock, one client, against two plain commands over the same library.
     SameClient(&'static str, &'static str),
     /// The time until the next client has the lock of a killed process.
     KilledHolder(&'static str),

@@ -150,13 +150,13 @@ pub const BOUNDS: [Bound; 32] = [
     waiting(
         "killed SESSION over Jedis: time",
         "its margin, 1 s",
-        1.0,
+        1.2,
         Of::KilledHolder("LOCK.* SESSION, serverlock over Jedis"),
     ),
     waiting(
         "killed SESSION over go-redis: time",
         "its margin, 1 s",
-        1.0,
+        1.2,
         Of::KilledHolder("LOCK.* SESSION, serverlock over go-redis"),
     ),
 ];

@@ -51,16 +51,20 @@ impl Upgrade<'_> {
         self.group.conn(server).execute(&["CONFIG", "GET", "replica-priority"]).list()[1].text()
     }
 
-    /// No sentinel promotes a replica of priority 0. The priority survives a restart.
+    /// No sentinel promotes a replica of priority 0. The priority survives a restart. A busy machine can cause a failover
+    /// in the meantime, so the replicas are not always the same.
     fn set_priorities(&self, priority: &str) {
-        for server in self.replicas() {
-            self.set(server, "replica-priority", priority);
-            self.group.conn(server).ok(&["CONFIG", "REWRITE"]);
-            until_long("all sentinels know its priority", || {
-                let known = |sentinel| self.group.replica_of_sentinel(sentinel, server, "slave-priority");
-                (0..3).all(|sentinel| known(sentinel).as_deref() == Some(priority)).then_some(())
-            });
-        }
+        until_long("all sentinels know the replicas' priority", || {
+            let replicas = self.replicas();
+            for server in replicas.iter().filter(|server| self.priority(**server) != priority) {
+                self.set(*server, "replica-priority", priority);
+                self.group.conn(*server).ok(&["CONFIG", "REWRITE"]);
+            }
+            let known = |sentinel, server| self.group.replica_of_sentinel(sentinel, server, "slave-priority");
+            let is_known =
+                |server: &usize| (0..3).all(|sentinel| known(sentinel, *server).as_deref() == Some(priority));
+            replicas.iter().all(is_known).then_some(())
+        });
     }
 
     /// Ends a replica, which its service manager restarts. Returns the master's replies in the meantime.

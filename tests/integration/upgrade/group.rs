@@ -51,8 +51,8 @@ impl Upgrade<'_> {
         self.group.conn(server).execute(&["CONFIG", "GET", "replica-priority"]).list()[1].text()
     }
 
-    /// No sentinel promotes a replica of priority 0. The priority survives a restart. A busy machine can cause a failover
-    /// in the meantime, so the replicas are not always the same.
+    /// No sentinel promotes a replica of priority 0. The priority survives a restart. A busy machine can cause a
+    /// failover in the meantime, so the replicas are not always the same.
     fn set_priorities(&self, priority: &str) {
         until_long("all sentinels know the replicas' priority", || {
             let replicas = self.replicas();

@@ -9,15 +9,18 @@ import dev.serverlock.internal.wire.Router;
 import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Connection;
 import java.security.SecureRandom;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * Waiting with NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its messages
  * are for. A message is only a hint. The attempt asks the server again after a message, or when the connection is lost
  * or restored. Thread-safe.
+ *
+ * <p>Attempts only read, and take no lock that the reading thread needs: ten thousand of them would delay the messages.
+ * The state is written before attempts are woken, and attempts read it after they have registered.
  */
 public final class Subscription {
     private static final long PING_EVERY = 3 * Clock.SECOND;
@@ -28,12 +31,12 @@ public final class Subscription {
 
     private final Context context;
     private final Router router;
-    private final Map<String, Updates> byId = new HashMap<>();
+    private final Map<String, Updates> byId = new ConcurrentHashMap<>();
     private final CompletableFuture<Void> closed = new CompletableFuture<>();
     private Connection connection;
-    private boolean isRunning;
-    private boolean isUp;
-    private boolean isRefused;
+    private volatile boolean isRunning;
+    private volatile boolean isUp;
+    private volatile boolean isRefused;
     private volatile boolean isUsable = true;
     private volatile boolean hasWorked;
 
@@ -67,29 +70,35 @@ public final class Subscription {
     }
 
     /** Adds an attempt. The first one opens the connection. */
-    public synchronized Updates register(String id, byte[] key) {
+    public Updates register(String id, byte[] key) {
         Updates updates = new Updates(context);
         byId.put(id, updates);
         if (!isRunning && !isRefused) {
-            isRunning = true;
-            context.thread("serverlock-wait", () -> listen(key)).start();
+            start(key);
         }
         return updates;
     }
 
-    public synchronized int waiting() {
+    private synchronized void start(byte[] key) {
+        if (!isRunning && !isRefused) {
+            isRunning = true;
+            context.thread("serverlock-wait", () -> listen(key)).start();
+        }
+    }
+
+    public int waiting() {
         return byId.size();
     }
 
-    public synchronized void unregister(String id) {
+    public void unregister(String id) {
         byId.remove(id);
     }
 
-    public synchronized boolean isUp() {
+    public boolean isUp() {
         return isUp;
     }
 
-    public synchronized boolean isRefused() {
+    public boolean isRefused() {
         return isRefused;
     }
 
@@ -110,8 +119,8 @@ public final class Subscription {
         Connection open;
         synchronized (this) {
             open = connection;
-            byId.values().forEach(Updates::wake);
         }
+        byId.values().forEach(Updates::wake);
         if (open != null) {
             open.close();
         }
@@ -175,32 +184,34 @@ public final class Subscription {
     }
 
     /** Makes all attempts resend, spread over a second. */
-    public synchronized void sendAgain() {
+    public void sendAgain() {
+        boolean areSpread = byId.size() > 1;
         for (Updates updates : byId.values()) {
-            long later = byId.size() > 1 ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;
+            long later = areSpread ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;
             updates.askAgainAt(context.now() + later);
         }
     }
 
-    private synchronized void down() {
+    private void down() {
         isUp = false;
-        connection = null;
+        synchronized (this) {
+            connection = null;
+        }
         byId.values().forEach(Updates::wake);
     }
 
-    private synchronized void refused() {
-        isRefused = true;
-        isRunning = false;
+    private void refused() {
+        synchronized (this) {
+            isRefused = true;
+            isRunning = false;
+        }
         byId.values().forEach(Updates::wake);
     }
 
     /** Reads "granted id key". */
     private void pass(String message) {
         String[] words = message.split(" ", 3);
-        Updates updates;
-        synchronized (this) {
-            updates = words.length > 1 ? byId.get(words[1]) : null;
-        }
+        Updates updates = words.length > 1 ? byId.get(words[1]) : null;
         if (updates != null) {
             updates.add(words[0]);
         }

@@ -18,6 +18,7 @@ import release  # noqa: E402
 OTHERS = (
     "CONTRIBUTING.md benches/ docs/MIGRATING.md docs/TRACK_RECORD.md docs/UPGRADING.md docs/commands/"
     " src/server/entries/register.rs tests/clients/ tests/integration/migrating/"
+    " tests/jepsen/"
 ).split()
 
 

@@ -73,8 +73,7 @@ class SubscriptionTest {
     @Test
     void neitherAttemptsNorMessagesTakeALock() throws Exception {
         Channel channel = new Channel();
-        Context context =
-                new Context(SystemClock.SYSTEM, 5 * Clock.SECOND, System.getLogger("silent"), Runnable::run);
+        Context context = new Context(SystemClock.SYSTEM, 5 * Clock.SECOND, System.getLogger("silent"), Runnable::run);
         Subscription subscription = new Subscription(context, new Router(key -> channel));
         Updates first = subscription.register("1", KEY);
         Consumer<String> messages = channel.messages.get(60, TimeUnit.SECONDS);

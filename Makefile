@@ -217,7 +217,7 @@ bench-clients: build ## Compare the packages of clients/ with raw commands and o
 	python3 benches/clients/run.py
 
 # ARGS chooses parts and contenders, for example ARGS='--only hot --peers etcd --seconds 2'.
-bench-peers: build ## Compare with etcd, ZooKeeper, Redisson, Hazelcast, PostgreSQL and others: about 90 minutes
+bench-peers: build ## Compare with etcd, ZooKeeper, Redisson, Hazelcast, PostgreSQL and others: more than two hours
 	@benches/peers/install.sh
 	python3 benches/peers/run.py $(ARGS)
 	python3 benches/peers/tables.py

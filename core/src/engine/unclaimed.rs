@@ -307,7 +307,7 @@ impl Claims {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Option<MonotonicMicros>> {
         let [last, _] = self.turns.last;
-        let reads_until = self.turns.reads_until().unwrap_or_default();
+        let reads_until = self.turns.reads_until();
         self.deadlines.first().map(|(deadline, _)| Some(reads_until.max(*deadline)).filter(|next| *next > last))
     }
 

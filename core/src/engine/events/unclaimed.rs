@@ -37,7 +37,7 @@ impl<H> Engine<H> {
             return;
         }
         let now = clock.monotonic();
-        let Some(over) = self.claims.begin_turn(now, limits.claim, limits.tick) else { return };
+        let over = self.claims.begin_turn(now, limits.claim, limits.tick);
         while budget.has_left() {
             let Some(ticket) = self.claims.due(over) else { return };
             if self.claims.get(ticket).is_some_and(|claim| claim.leaves.is_some()) {

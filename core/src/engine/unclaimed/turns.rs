@@ -12,8 +12,8 @@ pub(super) struct Turns {
     pub(super) last: [MonotonicMicros; 2],
     /// When the server was last seen running.
     seen: MonotonicMicros,
-    /// When a stall was last noticed.
-    stalled: MonotonicMicros,
+    /// When stalls were noticed, the latest first.
+    stalls: [MonotonicMicros; 2],
 }
 
 /// A turn shorter than this is not a stall: most servers tick every 100 ms.
@@ -32,31 +32,42 @@ impl Claims {
     pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
         let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
-            self.turns.stalled = now;
+            self.turns.stalls = [now, self.turns.stalls[0]];
         }
         self.turns.seen = now;
     }
 
     /// Called when the timer runs at `now`, in a new turn. Deadlines up to the result have expired, because two turns
-    /// have read the sockets since then; none has while they are being read after a stall.
-    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> Option<MonotonicMicros> {
+    /// have read the sockets since then. While they are being read after a stall, only those before an earlier stall
+    /// have: a server that stalls all the time ends grants too.
+    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
         self.seen(now, claim, tick);
         let [last, before] = self.turns.last;
         self.turns.last = [now, last];
-        self.turns.reads_until().is_none_or(|end| end <= now).then_some(before)
+        let [_, earlier] = self.turns.stalls;
+        if now < self.turns.reads_until() {
+            before.min(earlier)
+        } else {
+            before
+        }
     }
 
     /// Whether the server stalled before it could read a claim that was sent by `deadline`.
     #[must_use]
     pub fn stalled_after(&self, deadline: MonotonicMicros) -> bool {
-        self.turns.stalled >= deadline
+        self.turns.stalls[0] >= deadline
     }
 }
 
 impl Turns {
-    /// Until when the sockets are being read after the last stall.
-    pub(super) fn reads_until(self) -> Option<MonotonicMicros> {
-        (self.stalled > MonotonicMicros(0)).then(|| self.stalled.after(READING))
+    /// Until when the sockets are being read after the last stall, if there was one.
+    pub(super) fn reads_until(self) -> MonotonicMicros {
+        let [stalled, _] = self.stalls;
+        if stalled > MonotonicMicros(0) {
+            stalled.after(READING)
+        } else {
+            stalled
+        }
     }
 }
 
@@ -72,12 +83,22 @@ mod tests {
         let mut claims = Claims::default();
         let begun = MonotonicMicros(5_000_000);
         claims.begin_turn(begun, CLAIM, TICK);
-        assert!(claims.begin_turn(begun.after(TICK), CLAIM, TICK).is_some(), "no stall");
+        assert_eq!(claims.begin_turn(begun.after(TICK), CLAIM, TICK), MonotonicMicros(0));
+        assert_eq!(claims.begin_turn(begun.after(Micros(2 * TICK.0)), CLAIM, TICK), begun, "no stall");
         let stalled = begun.after(Micros::from_ms(1_000));
         let turns = [0, 1, 2, 299].map(|ms| claims.begin_turn(stalled.after(Micros::from_ms(ms)), CLAIM, TICK));
-        assert_eq!(turns, [None; 4]);
+        assert_eq!(turns, [MonotonicMicros(0); 4], "nothing has expired");
         let expired = claims.begin_turn(stalled.after(READING), CLAIM, TICK);
-        assert_eq!(expired, Some(stalled.after(Micros::from_ms(2))), "two turns earlier");
+        assert_eq!(expired, stalled.after(Micros::from_ms(2)), "two turns earlier");
+    }
+
+    #[test]
+    fn a_server_that_stalls_all_the_time_ends_grants_too() {
+        const CLAIM: Micros = Micros(600_000);
+        let mut claims = Claims::default();
+        let begun = MonotonicMicros(5_000_000);
+        let turns = (0..5).map(|n| claims.begin_turn(begun.after(Micros::from_ms(700 * n)), CLAIM, TICK));
+        assert!(turns.last() >= Some(begun), "a deadline at the beginning has expired");
     }
 
     #[test]

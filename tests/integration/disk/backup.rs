@@ -6,7 +6,7 @@ use crate::waiting::Locks;
 use std::time::Duration;
 use testkit::{expire_at_ms, until, Conn, Reply, Server};
 
-/// Enough changes for a few server ticks, at each of which the module asks whether it has to replicate.
+/// The changes last for several server ticks. At each tick the module asks whether it has to replicate.
 const ROUNDS: usize = 150;
 const SETTINGS: [&str; 2] = ["margin-ms", "0"];
 

@@ -45,7 +45,7 @@ final class EtcdLocks implements Lock.Maker {
                 lease = get(client.getLeaseClient().grant(leaseMs / 1_000), CALL_MS)
                         .getID();
             } catch (ExecutionException | TimeoutException error) {
-                return null; // without a lease there is no lock
+                return null; // no lease, so no lock
             }
             EtcdGrant grant = new EtcdGrant(lease);
             try {

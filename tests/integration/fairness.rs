@@ -165,8 +165,9 @@ fn all_wait(locks: &mut Locks, count: usize, one_key: bool, in_turn: bool) -> Ve
         conn.send(&["LOCK.ACQUIRE", &key(n), "EX", "100", "WAIT", "600000"]);
         waiting.push(conn);
         // I/O threads read what clients send at the same time in any order.
-        let queued = |locks: &mut Locks| locks.conn.lock("k", "waiters").int() == i64::try_from(waiting.len()).unwrap();
-        until("it is the last", || (!in_turn || queued(locks)).then_some(()));
+        if in_turn {
+            locks.conn.until_waiters("k", i64::try_from(waiting.len()).unwrap());
+        }
     }
     let all = i64::try_from(count).unwrap();
     until("all wait", || (locks.info("clients", "blocked_clients") == all).then_some(()));

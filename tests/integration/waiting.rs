@@ -11,7 +11,7 @@ mod unreported;
 
 use crate::kinds::Kind;
 use std::time::Duration;
-use testkit::{encoded, until, Conn, Reply, Server};
+use testkit::{encoded, is_brief, until, Conn, Reply, Server};
 
 /// Long enough to see that no other client gets a reply: every due timer of the module has fired, but the periodic scan
 /// has not covered every lock.
@@ -65,7 +65,9 @@ impl Locks {
         let mut waiter = Waiter::of(conn);
         waiter.conn.send(args);
         let id = waiter.id.clone();
-        until("the client is blocked", || self.is_blocked(&id).then_some(()));
+        until("the client is blocked", || {
+            (self.is_blocked(&id) || is_brief(args) && waiter.conn.has_reply()).then_some(())
+        });
         waiter
     }
 

@@ -4,7 +4,7 @@
 use super::{copy_all, Data};
 use crate::waiting::Locks;
 use std::time::Duration;
-use testkit::{expire_at_ms, until, Conn, Reply, Server};
+use testkit::{content, until, Conn, Reply, Server};
 
 /// The changes last for several server ticks. At each tick the module asks whether it has to replicate.
 const ROUNDS: usize = 150;
@@ -14,12 +14,7 @@ const SETTINGS: [&str; 2] = ["margin-ms", "0"];
 fn locks(conn: &mut Conn) -> Vec<String> {
     let mut keys: Vec<String> = conn.execute(&["KEYS", "*"]).list().iter().map(Reply::text).collect();
     keys.sort();
-    let one = |key: &String| {
-        let is_set = conn.text(&["TYPE", key]) == "zset";
-        let command: &[&str] = if is_set { &["ZRANGE", key, "0", "-1", "WITHSCORES"] } else { &["GET", key] };
-        let value = conn.execute(command);
-        format!("{key} {value:?} until {}", expire_at_ms(conn, key))
-    };
+    let one = |key: &String| format!("{key} {}", content(conn, key));
     keys.iter().map(one).collect()
 }
 

@@ -7,7 +7,7 @@ use crate::notify::{can_publish, waiting, Subscriber, CHANNEL};
 use crate::waiting::Locks;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use testkit::{expire_at_ms, Conn, Options, Reply, Server};
+use testkit::{content, Conn, Options, Reply, Server};
 
 /// Every lock of the test. `held` is not touched by the changes.
 const KEYS: [&str; 7] = ["held", "expired", "k", "m1", "m2", "m3", "set"];
@@ -33,18 +33,7 @@ fn options(data: &Data) -> Options {
 
 /// The values and native expiries of all locks.
 fn locks(conn: &mut Conn) -> Vec<String> {
-    let one = |key: &&str| {
-        let is_set = conn.text(&["TYPE", key]) == "zset";
-        let value =
-            if is_set { conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]) } else { conn.execute(&["GET", key]) };
-        let words: Vec<String> = match value {
-            Reply::Nil => Vec::new(),
-            Reply::List(members) => members.iter().map(Reply::text).collect(),
-            value => vec![value.text()],
-        };
-        format!("{key} {} until {}", words.join(" "), expire_at_ms(conn, key))
-    };
-    KEYS.iter().map(one).collect()
+    KEYS.iter().map(|key| format!("{key} {}", content(conn, key))).collect()
 }
 
 /// The changes to one server's locks, one write each.

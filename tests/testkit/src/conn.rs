@@ -12,6 +12,24 @@ pub fn server_time_us(conn: &mut Conn) -> i64 {
     part(0) * 1_000_000 + part(1)
 }
 
+/// Whether this command waits for such a short time that the wait may be over before anybody sees it.
+pub fn is_brief(command: &[&str]) -> bool {
+    let wait = command.iter().position(|word| *word == "WAIT").and_then(|at| command.get(at + 1)?.parse().ok());
+    wait.is_some_and(|ms: u64| ms < 5_000)
+}
+
+/// A lock's value, or a set's members with their scores, and its native expiry as in `expire_at_ms`.
+pub fn content(conn: &mut Conn, key: &str) -> String {
+    let is_set = conn.text(&["TYPE", key]) == "zset";
+    let command: &[&str] = if is_set { &["ZRANGE", key, "0", "-1", "WITHSCORES"] } else { &["GET", key] };
+    let words: Vec<String> = match conn.execute(command) {
+        Reply::Nil => Vec::new(),
+        Reply::List(members) => members.iter().map(Reply::text).collect(),
+        value => vec![value.text()],
+    };
+    format!("{} until {}", words.join(" "), expire_at_ms(conn, key))
+}
+
 /// A key's expiry in Unix milliseconds, on every version; -1: none, -2: there is no such key.
 pub fn expire_at_ms(conn: &mut Conn, key: &str) -> i64 {
     if let Reply::Int(at) = conn.execute(&["PEXPIRETIME", key]) {

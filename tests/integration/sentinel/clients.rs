@@ -7,7 +7,7 @@ use testkit::sentinel::{until_long, Group, Plan};
 use testkit::{until, Conn, Reply};
 
 /// Longer leases, so that a lock outlives the failover: 12 s less the margin of 1 s, max-lag of 1 s, and 2 s.
-const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000 };
+const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000, down_after_ms: 10_000 };
 
 fn acquire(conn: &mut Conn, key: &str, more: &[&str]) -> Reply {
     conn.execute(&[&["LOCK.ACQUIRE", key, "PX", "8000"], more].concat())
@@ -112,6 +112,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
 
     // A master that is killed takes its waiters' connections with it.
     let mut waiter = wait_in_queue(&group, new, "kept");
+    let _held = group.hold_restarts();
     group.signal(new, "KILL");
     assert!(waiter.try_read().is_err());
     group.until_replaced(new);

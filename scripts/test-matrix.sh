@@ -9,7 +9,7 @@
 #   MATRIX_MODES    also runs them in these modes, each on the newest Redis and the newest Valkey that has it:
 #                   io-threads (sockets are read and written by threads), defrag (active defragmentation), dual-channel
 #                   (a replica gets the snapshot and the changes on two connections). With MATRIX_SERVERS=" " only these
-#   MATRIX_LIMIT    how many seconds the tests may take on one server; 900
+#   MATRIX_LIMIT    how many seconds the tests may take on one server; 900. Valkey with io-threads takes an hour
 #   MATRIX_FETCH=0  fetches nothing
 #   MATRIX_BUILD=1  also compiles the server for which there is no binary
 set -eu
@@ -35,6 +35,9 @@ commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 export LOCK_MODULE="$work/libredis_lock.so"
 
 failed_any=0
+# Tests spend more time waiting than computing.
+at_once=${RUST_TEST_THREADS:-$((2 * $(nproc) + 1))}
+threads=$at_once
 results=.servers/results
 [ -z "$filter" ] || results=$work/results
 [ -n "${MATRIX_SERVERS:-}" ] || rm -rf "$results"
@@ -58,13 +61,14 @@ fi
 row() { echo "| $1 | $2 | $3 | $commit | $4 |" >>"$results/$name.rows"; }
 
 # run TITLE BINARY FILTER [ARGUMENTS]: runs the tests on a server, with these arguments for it, and adds its row.
+# `threads` is how many tests run at once.
 run() {
     title=$1 binary=$2 log=$work/log
     say "$title"
     start=$(date +%s)
     code=0
-    REDIS_SERVER=$binary REDIS_SERVER_ARGS=${4:-} timeout --kill-after=10 "$limit" "$work/integration" --show-output ${3:+"$3"} \
-        >"$log" 2>&1 </dev/null || code=$?
+    REDIS_SERVER=$binary REDIS_SERVER_ARGS=${4:-} RUST_TEST_THREADS=$threads timeout --kill-after=10 "$limit" \
+        "$work/integration" --show-output ${3:+"$3"} >"$log" 2>&1 </dev/null || code=$?
     took=$(($(date +%s) - start))
     passed=$(grep -c '^test .* \.\.\. ok' "$log" || true)
     failed=$(grep -c '^test .* \.\.\. FAILED' "$log" || true)
@@ -98,7 +102,6 @@ run() {
 # arguments_of MODE FAMILY: the server's arguments in a mode.
 arguments_of() {
     case $1-$2 in
-    # Valkey uses its threads only under load. Threads that are always active would take all of a small machine's CPU.
     io-threads-*) echo "--io-threads 2" ;;
     defrag-*) echo "--activedefrag yes --active-defrag-ignore-bytes 1 --active-defrag-threshold-lower 1" ;;
     dual-channel-redis) echo "--repl-rdb-channel yes" ;;
@@ -117,6 +120,9 @@ starts() {
 # run_mode MODE FAMILY: runs the tests in a mode on the newest server of this family that has it.
 run_mode() {
     arguments=$(arguments_of "$1" "$2")
+    threads=$at_once
+    # Two threads of each busy Valkey spin, and each test then takes what two processors have.
+    [ "$1-$2" != io-threads-valkey ] || threads=$((($(nproc) + 1) / 2))
     for newest in $(cd .servers && for server in "$2"-*/server; do dirname "$server"; done | sort -rV); do
         # shellcheck disable=SC2086 # they are separate arguments
         starts "$PWD/.servers/$newest/server" $arguments || continue

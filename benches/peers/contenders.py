@@ -94,6 +94,10 @@ class Contender:
 
 
 MODULE, REDIS = systems.RedisWithModule, systems.Redis
+PARTS = (
+    *("free", "pair", "hot", "slots", "durable", "replicated", "readers"),
+    *("crowd", "killed", "restarted", "lost", "fenced"),
+)
 ALL = "free hot slots crowd readers killed restarted lost fenced"
 CONTENDERS = [
     Contender("LOCK.*, serverlock over Jedis", "jedis package", "java", MODULE, "in order", ALL),

@@ -50,13 +50,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import faults
 import raw
-from contenders import CONTENDERS, LANGUAGES
+from contenders import CONTENDERS, LANGUAGES, PARTS
 from systems import PEERS
 
-PARTS = (
-    *("free", "pair", "hot", "slots", "durable", "replicated", "readers"),
-    *("crowd", "killed", "restarted", "lost", "fenced"),
-)
 CLIENTS = {
     "free": (1, 8, 64),
     "pair": (1,),

@@ -13,16 +13,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import raw
-from contenders import CONTENDERS
+from contenders import CONTENDERS, PARTS
 from raw import ROOT, markdown, number
 
 PAGES = (ROOT / "docs/COMPARED.md", ROOT / "README.md")
 # The other contenders are compared with it.
 OURS = CONTENDERS[0].title
-PARTS = (
-    *("free", "pair", "hot", "slots", "durable", "replicated", "readers"),
-    *("crowd", "killed", "restarted", "lost", "fenced"),
-)
 
 
 def newest(part):

@@ -18,6 +18,7 @@ import os
 import pkgutil
 import signal
 import sys
+import threading
 import time
 import traceback
 import zlib
@@ -37,6 +38,8 @@ AT_ONCE = 6 * (os.cpu_count() or 1)
 # takes. One of sixty may be slower, because a single hiccup means nothing. A factor above MOST would cost more than it
 # saves.
 LATE, SLOW, MOST = 0.01, 0.02, 4.0
+# A scenario that hangs fails after this time, in seconds, and does not hold up the others.
+LIMIT = 1_200
 
 
 def main():
@@ -141,6 +144,9 @@ def _play_with_one(play, clients, language, slowness):
 def _play(play, client, language, slowness):
     began = time.monotonic()
     stage = Stage([*language["command"], client], language["environment"], slowness)
+    limit = threading.Timer(LIMIT, stage.kill)
+    limit.daemon = True
+    limit.start()
     try:
         if play.needs:
             stage.need(stage.driver(), *play.needs)
@@ -153,7 +159,10 @@ def _play(play, client, language, slowness):
         why = "".join(f"--- driver\n{driver.tail()}\n" for driver in stage.drivers)
         why += "".join(f"--- server {server.port}\n{server.log()}\n" for server in stage.servers)
         why += "".join(traceback.format_exception(error)).rstrip()
+        if time.monotonic() - began > LIMIT:
+            why += f"\nit hung for {LIMIT} s"
     finally:
+        limit.cancel()
         stage.end()
     return verdict, time.monotonic() - began, why
 

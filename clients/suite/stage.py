@@ -103,6 +103,11 @@ class Stage:
         clients = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
         return [client for client in clients if int(client["id"]) != me]
 
+    def kill(self):
+        """Ends what the scenario talks to, so that it gets an error. The logs stay."""
+        for each in [*self.drivers, *self.servers]:
+            each.kill()
+
     def end(self):
         self._stack.close()
 

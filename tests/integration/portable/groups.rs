@@ -63,7 +63,7 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
 
 #[test]
 fn a_sentinel_failover_keeps_holders_and_functions() {
-    let group = Group::start(Plan { down_after_ms: 10_000, ..Plan::UNSAFE });
+    let group = Group::start(Plan::UNSAFE.on_request());
     let old = testkit::until("all agree on a master", || group.master());
     group.wait_until_complete();
     let mut conn = group.conn(old);

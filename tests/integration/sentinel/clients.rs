@@ -7,7 +7,7 @@ use testkit::sentinel::{until_long, Group, Plan};
 use testkit::{until, Conn, Reply};
 
 /// Longer leases, so that a lock outlives the failover: 12 s less the margin of 1 s, max-lag of 1 s, and 2 s.
-const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000, down_after_ms: 10_000 };
+const PLAN: Plan = Plan { grace_ms: 12_000, lease_ms: 8_000, ..Plan::SAFE.on_request() };
 
 fn acquire(conn: &mut Conn, key: &str, more: &[&str]) -> Reply {
     conn.execute(&[&["LOCK.ACQUIRE", key, "PX", "8000"], more].concat())

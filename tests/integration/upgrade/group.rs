@@ -133,7 +133,8 @@ fn a_group_upgrades_and_downgrades_under_load() {
     watch::allow(Duration::from_secs(600));
     let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let file = ModuleFile::new();
-    let plan = Plan { grace_ms: env_number("LOCK_UPGRADE_GRACE_MS").unwrap_or(Plan::SAFE.grace_ms), ..Plan::SAFE };
+    let safe = Plan::SAFE.on_request();
+    let plan = Plan { grace_ms: env_number("LOCK_UPGRADE_GRACE_MS").unwrap_or(safe.grace_ms), ..safe };
     let group = Group::with_module(plan, &file.path());
     let record = under_load(&group, plan, seed, |record| {
         let grace = Duration::from_millis(plan.grace_ms);
@@ -149,7 +150,7 @@ fn a_group_upgrades_and_downgrades_under_load() {
 #[test]
 fn grants_are_refused_during_a_plain_replica_restart() {
     let file = ModuleFile::new();
-    let group = Group::with_module(Plan::SAFE, &file.path());
+    let group = Group::with_module(Plan::SAFE.on_request(), &file.path());
     let record = Record::default();
     let grace = Duration::from_millis(Plan::SAFE.grace_ms);
     let upgrade = Upgrade { group: &group, file: &file, record: &record, grace };

@@ -70,7 +70,7 @@ fn any_node_of_a_cluster_leads_to_all_masters() {
 
 #[test]
 fn sentinels_lead_to_the_master_and_its_replicas() {
-    let group = Group::start(Plan { down_after_ms: 10_000, ..Plan::UNSAFE });
+    let group = Group::start(Plan::UNSAFE.on_request());
     group.wait_until_complete();
     let sentinel = group.sentinel_port(0);
     let at = format!("127.0.0.1:{sentinel}");

@@ -134,7 +134,8 @@ fn the_queue_lives_as_long_as_its_longest_wait() {
         clocked.place.execute("LOCK.ACQUIRE k PX 1000 WAIT 5 ID 4 NOTIFY c");
         assert_eq!(ttl(clocked), 3_600_000);
         clocked.pass(4_000_000_000);
-        assert_eq!(clocked.place.conn.int(&["EXISTS", QUEUE]), 0);
+        // On a busy machine, a command on Valkey 9.1.2 once still took the earlier time.
+        until("the queue is gone", || (clocked.place.conn.int(&["EXISTS", QUEUE]) == 0).then_some(()));
         // Losing the queue costs attempts their places, never a lock: they ask again.
         clocked.place.is_granted(3, "c", "");
         clocked.place.waits(2, "c", "");

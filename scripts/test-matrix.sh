@@ -8,8 +8,8 @@
 #   MATRIX_TESTS    only tests whose name contains this; the table is then printed, not written
 #   MATRIX_MODES    also runs them in these modes, each on the newest Redis and the newest Valkey that has it:
 #                   io-threads (sockets are read and written by threads), defrag (active defragmentation), dual-channel
-#                   (a replica gets the snapshot and the changes on two connections). With MATRIX_SERVERS=" " only these;
-#                   io-threads:valkey is that mode on the newest Valkey alone
+#                   (a replica gets the snapshot and the changes on two connections). io-threads:valkey is that mode on
+#                   the newest Valkey alone. With MATRIX_SERVERS=" " only these
 #   MATRIX_LIMIT    how many seconds the tests may take on one server; 900. Valkey with io-threads takes 1,500
 #   MATRIX_FETCH=0  fetches nothing
 #   MATRIX_BUILD=1  also compiles the server for which there is no binary

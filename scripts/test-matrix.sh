@@ -95,7 +95,8 @@ run() {
         {
             printf '\n%s:\n\n' "$title"
             # shellcheck disable=SC2016 # the backticks are Markdown
-            sed -n 's/^    \([a-z0-9_]*::[a-z0-9_:]*\)$/- failed: `\1`/p' "$log" | sort -u
+            awk '/^(failures|successes):$/ { lists = $1 == "failures:" }
+                lists && /^    [a-z0-9_]+::[a-z0-9_:]+$/ { print "- failed: `" $1 "`" }' "$log" | sort -u
             sed -n 's/^skipped: /- /p' "$log" | sort -u
         } >>"$results/$name.details"
     fi
@@ -151,7 +152,7 @@ if command -v redis-server >/dev/null 2>&1; then
     default=redis-server
 fi
 for mode in ${MATRIX_MODES:-}; do
-    [ -n "$(arguments_of "${mode%:*}" redis)" ] || { say "MATRIX_MODES: there is no mode $mode" && exit 2; }
+    [ -n "$(arguments_of "${mode%:*}" redis)" ] || { say "MATRIX_MODES: unknown mode $mode" && exit 2; }
 done
 all="$default $(cd .servers && for server in */server; do [ ! -x "$server" ] || dirname "$server"; done | sort -V)"
 for name in ${MATRIX_SERVERS:-$all}; do

@@ -11,7 +11,7 @@ mod unreported;
 
 use crate::kinds::Kind;
 use std::time::Duration;
-use testkit::{encoded, is_brief, until, Conn, Reply, Server};
+use testkit::{encoded, until, Conn, Reply, Server};
 
 /// Long enough to see that no other client gets a reply: every due timer of the module has fired, but the periodic scan
 /// has not covered every lock.
@@ -63,11 +63,8 @@ impl Locks {
     /// Like `wait_with`, on a given connection.
     pub fn wait_on(&mut self, conn: Conn, args: &[&str]) -> Waiter {
         let mut waiter = Waiter::of(conn);
-        waiter.conn.send(args);
         let id = waiter.id.clone();
-        until("the client is blocked", || {
-            (self.is_blocked(&id) || is_brief(args) && waiter.conn.has_reply()).then_some(())
-        });
+        waiter.conn.send_and_wait(args, || self.is_blocked(&id));
         waiter
     }
 

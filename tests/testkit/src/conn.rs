@@ -3,19 +3,13 @@
 use super::{until, Reply, DEADLINE};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The server's clock, in microseconds.
 pub fn server_time_us(conn: &mut Conn) -> i64 {
     let reply = conn.execute(&["TIME"]);
     let part = |n: usize| reply.list()[n].text().parse::<i64>().unwrap();
     part(0) * 1_000_000 + part(1)
-}
-
-/// Whether this command waits for such a short time that the wait may be over before anybody sees it.
-pub fn is_brief(command: &[&str]) -> bool {
-    let wait = command.iter().position(|word| *word == "WAIT").and_then(|at| command.get(at + 1)?.parse().ok());
-    wait.is_some_and(|ms: u64| ms < 5_000)
 }
 
 /// A lock's value, or a set's members with their scores, and its native expiry as in `expire_at_ms`.
@@ -190,6 +184,23 @@ impl Conn {
     /// How many clients are waiting for a lock.
     pub fn waiters(&mut self, key: &str) -> i64 {
         self.lock(key, "waiters").int()
+    }
+
+    /// Sends a command with WAIT, and returns once `waits` sees it waiting. A short wait may be over before that, but
+    /// no reply comes earlier.
+    pub fn send_and_wait(&mut self, command: &[&str], mut waits: impl FnMut() -> bool) {
+        let time = command.iter().position(|word| *word == "WAIT").and_then(|at| command.get(at + 1)?.parse().ok());
+        let time = time.map_or(Duration::MAX, Duration::from_millis);
+        let begin = Instant::now();
+        self.send(command);
+        until("it waits", || {
+            if waits() {
+                return Some(());
+            }
+            let is_over = self.has_reply();
+            assert!(!is_over || begin.elapsed() >= time, "a reply before its time: {command:?}");
+            is_over.then_some(())
+        });
     }
 
     pub fn until_waiters(&mut self, key: &str, count: i64) {

@@ -24,7 +24,7 @@ pub mod sentinel;
 mod server;
 pub mod watch;
 
-pub use conn::{content, encoded, expire_at_ms, is_brief, server_time_us, Conn};
+pub use conn::{content, encoded, expire_at_ms, server_time_us, Conn};
 pub use iterations::Iterations;
 pub use reply::{show, Reply};
 pub use server::{allocates_with_libc, Options, Server};

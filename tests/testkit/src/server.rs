@@ -1,6 +1,6 @@
 //! A test's server: how it starts, what tests can do with it, and how it ends.
 
-use super::conn::{has_key_events, is_brief};
+use super::conn::has_key_events;
 use super::program::end_within;
 use super::{free_port, module, server_args, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
 use std::env;
@@ -244,11 +244,8 @@ impl Server {
     pub fn waiter(&self, acquire: &[&str]) -> Conn {
         let mut watcher = self.conn();
         let before = watcher.waiters(acquire[1]);
-        let mut waiter = self.sent(acquire);
-        until("it waits", || {
-            let waits = watcher.waiters(acquire[1]) == before + 1;
-            (waits || is_brief(acquire) && waiter.has_reply()).then_some(())
-        });
+        let mut waiter = self.conn();
+        waiter.send_and_wait(acquire, || watcher.waiters(acquire[1]) == before + 1);
         waiter
     }
 

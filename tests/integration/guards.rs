@@ -297,10 +297,10 @@ fn a_server_that_stalled_goes_on() {
     let mut locks = with_aof();
     let token = Kind::Several.take(&mut locks.conn, &["EX", "60"]);
     let mut queue = Queue::of(&mut locks);
-    let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "150"]);
-    let timestamp = shorten(&mut locks, Kind::Several, &token, 200);
+    let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "1000"]);
+    let timestamp = shorten(&mut locks, Kind::Several, &token, 1_000);
     locks.server.signal("STOP");
-    assert!(no_reply_within(&mut queue.0[0].conn, Duration::from_millis(500)), "a stopped server grants nothing");
+    assert!(no_reply_within(&mut queue.0[0].conn, Duration::from_millis(1_300)), "a stopped server grants nothing");
     locks.server.signal("CONT");
     brief.refused();
     let first = queue.0[0].granted();

@@ -61,15 +61,17 @@ fn refusals_logged(locks: &Locks) -> usize {
 fn an_unwritable_lock_delays_no_other_and_is_logged_once() {
     let Some(mut locks) = refusing() else { return };
     for key in ["a-refused", "b-fine"] {
-        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "200"]);
+        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "1000"]);
     }
     // The waiter that cannot be served came first.
     let mut stuck = waiter(&locks, "a-refused");
     let mut fine = waiter(&locks, "b-fine");
     fine.read().int();
     for key in ["c-fine", "d-fine"] {
-        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "100"]);
-        waiter(&locks, key).read().int();
+        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "1000"]);
+    }
+    for mut others in ["c-fine", "d-fine"].map(|key| waiter(&locks, key)) {
+        others.read().int();
     }
     assert!(stuck.no_reply_within(std::time::Duration::from_millis(100)));
     assert_eq!(refusals_logged(&locks), 1, "{}", locks.server.log_tail(20));

@@ -133,7 +133,7 @@ fn gap_with_a_grace_that_came_later() -> Option<i64> {
 fn the_grace_needs_equal_settings_on_both_servers() {
     // The cases run in parallel, because they mostly wait for graces.
     thread::scope(|scope| {
-        let scenes = [(9_000, 9_000), (15_000, 5_500), (14_000, 0)];
+        let scenes = [(9_000, 9_000), (30_000, 5_500), (30_000, 0)];
         let [same, shorter, none] = scenes.map(|(master, replica)| scope.spawn(move || gap_with(master, replica)));
         let later = scope.spawn(gap_with_a_grace_that_came_later).join().unwrap();
         let [same, shorter, none] = [same, shorter, none].map(|scene| scene.join().unwrap());

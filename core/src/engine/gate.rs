@@ -223,4 +223,13 @@ mod tests {
         assert_eq!(gate.new_misconfiguration(&Settings::OFF, &group, (UnixMicros(0), START)), None);
         assert!(!gate.is_misconfigured());
     }
+
+    #[test]
+    fn the_last_grants_of_this_server_are_remembered() {
+        let mut gate = Gate::default();
+        gate.set_longest_lease(Some(Micros(9)));
+        let token = |number: usize| Token::new(number as u64).unwrap();
+        (1..=OWN + 1).for_each(|number| gate.granted(token(number), Some(Id::FIRST)));
+        assert_eq!([1, 2, OWN + 1].map(|number| gate.granted_here(token(number))), [false, true, true]);
+    }
 }

@@ -178,6 +178,11 @@ fn a_reader_is_tried_when_the_writer_ahead_of_it_leaves() {
             .before(queues.ticket(KeyName::new(0, b"s"), id(attempt).unwrap()), Share::Limit(4))
     };
     assert_eq!([7, 8, 9].map(before), [4, 3, 2], "only waiters ahead count");
+    assert_eq!(
+        [0, 1, 2].map(|most| queues.narrows(KeyName::new(0, b"s"), most).1),
+        [1, 2, 2],
+        "one more shows the rest"
+    );
     assert_eq!(queues.narrows(KeyName::new(0, b"x"), 9).0.before(None, Share::Limit(4)), 4);
 }
 

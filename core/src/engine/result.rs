@@ -111,12 +111,6 @@ impl Kept {
         self.ends.first().map(|(until, _)| *until)
     }
 
-    /// How many attempts have a result that they can still ask for.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.results.len()
-    }
-
     /// Whether nothing is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {

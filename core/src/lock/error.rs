@@ -270,4 +270,16 @@ mod tests {
             assert_eq!(known.iter().filter(begin).map(|(other, _)| *other).collect::<Vec<_>>(), [error]);
         }
     }
+
+    #[test]
+    fn errors_of_a_cluster_have_their_own_codes() {
+        for (error, text) in [
+            (Error::ChannelSlot, "ERR channel does not hash to the slot of the key"),
+            (Error::CrossSlot, "CROSSSLOT Keys in request don't hash to the same slot"),
+            (Error::SlotMoving, "TRYAGAIN Multiple keys request during rehashing of slot"),
+            (Error::Demoted, "UNBLOCKED this server became a replica while the client waited"),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
 }

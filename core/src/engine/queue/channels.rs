@@ -219,3 +219,24 @@ impl Channels {
         !self.cancelled.is_empty() || !self.over.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_new_attempts_are_counted_alike() {
+        let all = |from: u64, by: usize| (from..400).step_by(by).map(Ticket).collect::<BTreeSet<_>>();
+        for last in [None, Some(0), Some(150), Some(399)] {
+            let group = Group { tickets: all(0, 3), cancelled: last.map(|last| (Ticket(last), 1)) };
+            for tickets in [all(0, 1), all(0, 7), all(390, 1), BTreeSet::new()] {
+                let is_new =
+                    |ticket: &&Ticket| group.tickets.contains(ticket) && last.is_none_or(|last| ticket.0 > last);
+                let count = tickets.iter().filter(is_new).count();
+                for new in [0, 1, 400] {
+                    assert_eq!(group.new_in(&tickets, new), count, "after {last:?}, {} tickets", tickets.len());
+                }
+            }
+        }
+    }
+}

@@ -169,4 +169,17 @@ mod tests {
             assert_eq!(Settings { grace: Micros(0), ..settings }.misconfiguration(&group, now), None);
         }
     }
+
+    #[test]
+    fn a_text_begins_with_the_setting_to_change() {
+        for each in [
+            Misconfiguration::NoLease,
+            Misconfiguration::NoReplicas,
+            Misconfiguration::TooFewReplicas,
+            Misconfiguration::ShortMargin,
+            Misconfiguration::LongLease,
+        ] {
+            assert!(each.text().starts_with("lock.failover-grace-ms "), "{}", each.text());
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -18,6 +18,8 @@ pub struct Relay {
 struct Shared {
     target: AtomicU16,
     is_cut: AtomicBool,
+    /// How many times it was healed.
+    heals: AtomicUsize,
     /// The command whose next reply is lost, and how.
     to_lose: Mutex<Option<(String, Loss)>>,
     /// Both ends of each connection, by the connection's number.
@@ -41,8 +43,10 @@ impl Relay {
         let relay = Self { port, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
-                // A server that is down refuses connections, and so does the relay.
-                let _ = shared.connect(number, client);
+                let (shared, heals) = (Arc::clone(&shared), shared.heals.load(Ordering::SeqCst));
+                // A packet that is lost here must not hold up other connections. A server that is down refuses them,
+                // and so does the relay.
+                thread::spawn(move || shared.connect(number, client, heals));
             }
         });
         relay
@@ -60,6 +64,7 @@ impl Relay {
     /// New connections get through again. Earlier ones end: bytes sent over them in the meantime never arrive late.
     pub fn heal(&self) {
         let mut open = self.shared.open.lock().unwrap();
+        self.shared.heals.fetch_add(1, Ordering::SeqCst);
         open.drain().for_each(|(_, ends)| close(&ends));
         self.shared.is_cut.store(false, Ordering::SeqCst);
     }
@@ -80,13 +85,19 @@ impl Shared {
         self.is_cut.load(Ordering::SeqCst)
     }
 
-    fn connect(self: &Arc<Self>, number: usize, client: TcpStream) -> io::Result<()> {
+    fn connect(self: &Arc<Self>, number: usize, client: TcpStream, heals: usize) -> io::Result<()> {
         let server = TcpStream::connect(("127.0.0.1", self.target.load(Ordering::SeqCst)))?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let ends = [client.try_clone()?, server.try_clone()?];
         let ways = [(true, client.try_clone()?, server.try_clone()?), (false, server, client)];
-        self.open.lock().unwrap().insert(number, ends);
+        {
+            let mut open = self.open.lock().unwrap();
+            if self.heals.load(Ordering::SeqCst) != heals {
+                return Ok(());
+            }
+            open.insert(number, ends);
+        }
         let losing = Arc::new(Mutex::new(None));
         for (is_request, from, to) in ways {
             let (shared, losing) = (Arc::clone(self), Arc::clone(&losing));

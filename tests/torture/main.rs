@@ -20,4 +20,5 @@ mod run;
 mod sinks;
 mod site;
 mod small;
+mod soak;
 mod world;

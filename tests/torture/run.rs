@@ -21,14 +21,18 @@ use testkit::{env_number, watch, SetAtEnd};
 /// After this time, a command without a reply is either executed or lost: more than the longest stall of a plan.
 const LONGEST_STALL: i64 = 11_000_000;
 
-/// Runs a plan and judges it.
+/// Runs a plan on servers of its own, and judges it.
 pub fn run(plan: &Plan) -> Report {
     println!("{}", plan.title());
-    let site = Site::start(plan.setup);
+    run_on(plan, &Site::start(plan.setup))
+}
+
+/// Runs a plan on these servers, and judges it.
+pub fn run_on(plan: &Plan, site: &Site) -> Report {
     let world = World::new(site.client_ports(), plan.setup.has_module());
-    let logs = work(plan, &site, &world);
+    let logs = work(plan, site, &world);
     assert!(world.watch.was_set_by().abs() < 1_000, "the clock of this machine was set: nothing can be judged");
-    assert_sound(plan, &site);
+    assert_sound(plan, site);
     let margin = i64::try_from(plan.setup.margin_ms() * 1_000).unwrap();
     let terms = Terms {
         margin: (margin, margin),

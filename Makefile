@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run images test unit-tests test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl test-images server-packages reproducible simulate prove jepsen torture porcupine upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint lint-module lint-packages subjects fmt copies demo bench bench-bounds bench-capacity bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall release-check release-files release-dry-run sbom package cluster sentinel
+.PHONY: help build build-top run images test unit-tests test-top test-clients test-all-clients test-frameworks compat busy-tests test-arm64 musl test-musl test-images server-packages reproducible simulate model prove jepsen torture porcupine soak coverage upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint lint-module lint-packages subjects fmt copies demo bench bench-bounds bench-capacity bench-clients bench-peers bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall release-check release-files release-dry-run sbom package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,21 +124,34 @@ copies: ## Copy portable/lock.lua into the packages that carry it
 simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --ignored --nocapture
 
+model: install-deps ## Check the protocol in every order of events, with larger bounds than `make test`: ten minutes
+	LOCK_MODEL=large cargo test --release --quiet --package redis-lock-core --test model -- --nocapture
+
 prove: ## Check the specification in tests/tla with TLC, and find its counterexamples (Java 17, Maven): minutes
 	@scripts/prove.sh
 
 # The small histories of the last `make torture`.
 HISTORIES ?= $(abspath $(or $(CARGO_TARGET_DIR),target)/histories)
+# LOSS=2 RATE=20mbit loses 2% of all packets, and limits the bandwidth of all connections together (root).
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge the clients' histories
+	@cargo test --quiet --no-run --test torture
 	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); rm -f '$(HISTORIES)'/*.jsonl; \
 		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) TORTURE_HISTORIES='$(HISTORIES)' \
-			cargo test --quiet --test torture run:: -- --nocapture; \
+			$(if $(LOSS)$(RATE),LOSS=$(LOSS) RATE=$(RATE) scripts/lossy.sh) cargo test --quiet --test torture run:: -- --nocapture; \
 		scripts/porcupine.sh '$(HISTORIES)'; \
 		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
 porcupine: ## Let Porcupine judge the small histories of the last `make torture` again (Go)
 	@scripts/porcupine.sh '$(HISTORIES)'
+
+# For its two hours: make soak SECONDS=7200.
+soak: build ## Let all kinds of clients work on three servers for SECONDS=60: the servers' memory stays the same
+	@SOAK_SECONDS=$(SECONDS) scripts/soak.sh
+
+# TESTS=core runs no integration tests.
+coverage: build ## Measure which lines and branches of the module no test runs (llvm-tools of rustup, or Debian's LLVM)
+	@scripts/coverage.sh $(TESTS)
 
 # ARGS chooses runs, for example ARGS='--systems etcd --nemeses kill'. There are 27, each of SECONDS, at most 120.
 # In CI a skip is a failure, or nobody would notice it.
@@ -156,7 +169,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on its own machine.
-NIGHTLY = torture simulate prove jepsen fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl images test-images server-packages reproducible release-dry-run msrv advisories
+NIGHTLY = torture simulate model soak prove jepsen coverage fuzz mutants memcheck test-all-clients test-frameworks compat busy-tests test-arm64 test-musl images test-images server-packages reproducible release-dry-run msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \

@@ -60,8 +60,8 @@ impl Scene {
     #[track_caller]
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
-        // If keyspace events are off, each DEL is a missed wake-up. Which writes need no replication depends on the
-        // server's ticks.
+        // If keyspace events are off, each DEL is a missed wake-up. The number of writes that need no replication
+        // depends on the server's ticks.
         let has_events = self.conn.has_key_events();
         let counts = |name: &str| name != "unreplicated_writes" && (has_events || name != "missed_wakeups");
         let moved: Vec<_> =

@@ -92,7 +92,7 @@ test-frameworks: build ## Test the drop-ins for frameworks, with real workers th
 	@scripts/test-frameworks.sh
 
 compat: build ## Run other projects' tests of their locks against our adapters (needs the network)
-	@scripts/compat.sh
+	@scripts/compat.sh $(ROWS)
 
 lint: lint-module lint-packages ## Check format, lints, documentation, prose, crates, scripts and packages; compile for ARM64
 

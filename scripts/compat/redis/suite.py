@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Runs Redis's own tests on servers without the module and with it, and compares them.
 
-    scripts/compat/redis/suite.py FOLDER     scripts/compat.sh calls it, with Redis's sources and its programs in FOLDER
+    scripts/compat/redis/suite.py FOLDER UNITS
 
-Each unit of units.txt runs both ways. Writes JUnit's XML to the file that RESULT names: a test passes if it has the
-same result both ways. A unit with a test that does not pass runs up to three times, because some have bounds in wall
-time, and its best result counts.
+scripts/compat.sh calls it, with Redis's sources and its programs in FOLDER, and the name of a file beside this one.
+Each unit in that file runs both ways; `cluster` and `sentinel` are Redis's other two suites.
+
+Writes JUnit's XML to the file that RESULT names: a test passes if it has the same result both ways. A unit with a test
+that does not pass runs up to three times, because some have bounds in wall time, and its best result counts.
 """
 
 import os
@@ -13,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,21 +27,49 @@ TRIES = 3
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 PASSED = re.compile(r"\[ok\]: (.*) \(\d+ ms\)$")
 FAILED = re.compile(r"\[err\]: (.*?)(?: in tests/\S+\.tcl)?$")
+# The suites with instances print the name of a file, then a test's time and name, then what it prints itself, and then
+# its result.
+INSTANCES = ("cluster", "sentinel")
+FILE = "Testing unit: "
+BEGUN = re.compile(r"^\d\d:\d\d:\d\d> ", re.MULTILINE)
+ENDED = re.compile(r"(.*?): (?:.*?)(OK(?=\n)|FAILED:)", re.DOTALL)
+# What they choose at random is in the names of their tests.
+RANDOM = (*INSTANCES, "integration/psync2")
 
 
-def results_of(output: str) -> dict[str, bool]:
-    """Whether each test passed. Of tests with the same name, the later ones get a number."""
-    found: dict[str, bool] = {}
-    seen: Counter[str] = Counter()
+def outcomes(output: str) -> Iterator[tuple[str, bool]]:
+    """Each test's name, and whether it passed."""
     # What comes after The End repeats the failures.
     for line in output.split("\n                   The End\n")[0].splitlines():
         passed, failed = PASSED.match(line), FAILED.match(line)
         if match := passed or failed:
-            seen[match[1]] += 1
-            name = match[1] if seen[match[1]] == 1 else f"{match[1]} #{seen[match[1]]}"
-            # XML has no control characters.
-            name = re.sub(r"[\x00-\x1f]", "?", name)
-            found[name] = passed is not None
+            yield match[1], passed is not None
+
+
+def outcomes_of_instances(output: str) -> Iterator[tuple[str, bool]]:
+    """The same for the suites with instances; the name has the file's."""
+    for part in output.split(FILE)[1:]:
+        file, _, tests = part.partition("\n")
+        for begun in BEGUN.split(tests)[1:]:
+            # A test without a result ended its file.
+            ended = ENDED.match(begun)
+            yield f"{file}: {ended[1] if ended else begun.split(': ')[0]}", ended is not None and ended[2] == "OK"
+
+
+def results_of(unit: str, output: str) -> dict[str, bool]:
+    """Whether each test passed. Of tests with the same name, the later ones get a number; if names are random, those
+    that differ only in numbers are one test."""
+    found: dict[str, bool] = {}
+    seen: Counter[str] = Counter()
+    for name, passed in (outcomes_of_instances if unit in INSTANCES else outcomes)(output):
+        # XML has no control characters.
+        name = re.sub(r"[\x00-\x1f]", "?", name)
+        if unit in RANDOM:
+            name = re.sub("[0-9]+", "N", name)
+            found[name] = found.get(name, True) and passed
+        else:
+            seen[name] += 1
+            found[name if seen[name] == 1 else f"{name} #{seen[name]}"] = passed
     return found
 
 
@@ -46,9 +77,11 @@ def run(folder: Path, unit: str, options: list[str]) -> tuple[dict[str, bool], s
     """The results of a unit's tests; after a failure, those of its best run."""
     best: dict[str, bool] = {}
     log = ""
+    # One client: nothing else runs beside a test. Durable: an exception in a test does not end the others.
+    command = ["./runtest", "--clients", "1", "--durable", "--single", unit, *options]
+    if unit in INSTANCES:
+        command = [f"./runtest-{unit}", *options]
     for _ in range(TRIES):
-        # One client: nothing else runs beside a test. Durable: an exception in a test does not end the others.
-        command = ["./runtest", "--clients", "1", "--durable", "--single", unit, *options]
         done = subprocess.run(
             command,
             cwd=folder,
@@ -59,7 +92,7 @@ def run(folder: Path, unit: str, options: list[str]) -> tuple[dict[str, bool], s
             errors="replace",
         )
         output = COLOUR.sub("", done.stdout)
-        found = results_of(output)
+        found = results_of(unit, output)
         if done.returncode:
             log += output[-4_000:]
         best = {name: best.get(name, False) or found.get(name, False) for name in [*best, *found]}
@@ -68,8 +101,8 @@ def run(folder: Path, unit: str, options: list[str]) -> tuple[dict[str, bool], s
     return best, log
 
 
-def main(folder: Path) -> None:
-    units = [line for line in (HERE / "units.txt").read_text().split("\n") if line and not line.startswith("#")]
+def main(folder: Path, listed: str) -> None:
+    units = [line for line in (HERE / listed).read_text().split("\n") if line and not line.startswith("#")]
     suite = ElementTree.Element("testsuite", name="redis")
     for unit in units:
         plain, _ = run(folder, unit, [])
@@ -88,4 +121,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main(Path(sys.argv[1]).resolve(), sys.argv[2])

@@ -75,7 +75,8 @@ test: build ## Run all tests, on real servers
 unit-tests: ## Compile the module, and run the unit tests that need no server, also on macOS
 	cargo build --release --lib
 	cargo test --lib --package redis-lock-core --package redis-lock
-	cd clients/rust && cargo test --lib --package serverlock --features tokio,testing
+	cargo test --lib --manifest-path clients/rust/Cargo.toml --package serverlock --features tokio,testing \
+		--target-dir "$${CARGO_TARGET_DIR:-target}/clients/serverlock-rust"
 
 # Without tmux the tests of the view in a terminal are skipped, and say so.
 test-top: build ## Run the tests of lock-top, on real servers and in a real terminal
